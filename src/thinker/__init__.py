@@ -1,0 +1,1 @@
+"""Thinker: reinforcement-learning agents that learn to plan in a learned world model."""

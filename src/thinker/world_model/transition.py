@@ -1,0 +1,46 @@
+"""What a learned world model learns from: real transitions, and the sequences sampled from them (appendix B)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RealTransition:
+    """One real step of all E environments, told to the learner by `ThinkerEnv` after the step."""
+
+    observation: np.ndarray  # [E, *observation_shape]  s_t, in the environment's own dtype
+    action: np.ndarray  # [E] int64                 a_t, 0 .. A-1
+    policy: np.ndarray | None  # [E, A] float32     the agent's distribution that a_t was drawn from, if it was given
+    root_value: np.ndarray  # [E] float32           mean return of the root s_t at the end of its stage
+    reward: np.ndarray  # [E] float32               r_{t+1}
+    terminated: np.ndarray  # [E] bool              d_{t+1}
+    truncated: np.ndarray  # [E] bool
+    next_observation: np.ndarray  # [E, *observation_shape]  s_{t+1}; the episode's final one where it ended
+    final_value: np.ndarray  # [E] float32          the model's root value of s_{t+1} where the episode ended, else 0
+    valid: np.ndarray  # [E] bool                   False where no real transition took place (a row that waits)
+
+
+@dataclass(frozen=True)
+class SequenceBatch:
+    """N sequences of L = unroll_length real transitions with all targets of equations 2 and 3.
+
+    Step l of a sequence that started at t is t + l. Losses are multiplied by the masks and by ``weight``.
+    """
+
+    observation: Tensor  # [N, L+1, *observation_shape]  s_t .. s_{t+L}, own dtype; anything where state_mask is 0
+    last_action: Tensor  # [N] int64        the action that led to s_t, EPISODE_START at an episode's start
+    action: Tensor  # [N, L] int64          a_t .. a_{t+L-1}
+    reward: Tensor  # [N, L] float32        r_{t+1} .. r_{t+L}; 0 after termination
+    termination: Tensor  # [N, L] float32   d_{t+1} .. d_{t+L}; stays 1 after termination (absorbing)
+    value_target: Tensor  # [N, L+1] float32     the multi-step returns of s_t .. s_{t+L}; 0 after termination
+    policy_target: Tensor  # [N, L+1, A] float32  the agent's distribution, or the one-hot sampled action
+    state_mask: Tensor  # [N, L] float32    1 where s_{t+l}, l >= 1, is a real state of this episode
+    transition_mask: Tensor  # [N, L] float32    1 where reward and termination are known (also after termination)
+    value_mask: Tensor  # [N, L+1] float32  1 where the value target is known
+    policy_mask: Tensor  # [N, L+1] float32 1 where an action was taken
+    weight: Tensor  # [N] float32           importance weights
+    index: np.ndarray  # [N] int64          where the sequences start, for the priority update
