@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from thinker.world_model.transition import RealTransition
+
 EPISODE_START = -1
 """`last_action` where an episode has just begun, so that no action led to the observation."""
 
@@ -41,12 +43,20 @@ class WorldModel(Protocol):
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         """Begin a search at real observations [B, *observation_shape], reached by ``last_action`` [B].
 
-        ``last_action`` is `EPISODE_START` where an episode has just begun. The first rows are the real environments
-        in order; further rows may follow, for final observations of episodes that have just ended. Those are never
-        unrolled.
+        ``last_action`` is `EPISODE_START` where an episode has just begun. At a stage's start the rows are all real
+        environments in order. The final observations of episodes that have just ended are asked for in a call of
+        their own; those nodes are never unrolled.
         """
         ...
 
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         """Imagine ``action`` [B] in each of the nodes ``hidden`` [B, *hidden_shape]."""
+        ...
+
+
+class Learner(Protocol):
+    """Whoever learns from the real steps: told of each one before the model is asked for the next root."""
+
+    def observe(self, transition: RealTransition) -> object:
+        """Take in one real step of all environments, and train if training is due."""
         ...

@@ -1,0 +1,408 @@
+"""The Thinker-augmented MDP as a Gymnasium vector environment: the paper's Algorithm 1.
+
+`ThinkerEnv.step` is the algorithm's procedure STEP for all environments at once: `_imaginary_step` moves in the search
+trees and asks the model for the nodes that are new, `_real_step` acts in the real environments and plants new roots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from thinker.augmented import tree as search
+from thinker.augmented.checks import (
+    check_names,
+    check_settings,
+    checked_actions,
+    checked_output,
+    checked_policy,
+    not_finite,
+)
+from thinker.augmented.real import RealStep, adapt
+from thinker.augmented.representation import NO_COLUMN, Extra, Hidden, layout, represent
+from thinker.augmented.rows import Rows
+from thinker.world_model.protocol import EPISODE_START, Learner, NodeOutput, WorldModel
+from thinker.world_model.transition import RealTransition
+
+Observe = Literal["tree", "hidden", "root_hidden", "real_state", "predicted_state"]
+"""The inputs that can be part of the augmented state (appendix A)."""
+Output = Literal["torch", "numpy"]
+REAL, IMAGINARY = 0, 1
+"""Values of ``info["step_kind"]``."""
+
+
+class ThinkerEnv(VectorEnv):
+    """Real environments, each step preceded by K - 1 imaginary steps in a world model.
+
+    An action is a pair of integers: the imaginary or real action, and whether to reset the search to its root (ignored
+    on real steps). Observations are dicts with the keys ``observe``; rewards, ends and ``info`` are NumPy arrays.
+
+    Args:
+        envs: the real environments: Discrete actions, Box observations of any shape, any autoreset mode.
+        model: what the agent searches in; see `WorldModel`.
+        stage_length: K, augmented steps per real step; 1 means that there are no imaginary steps.
+        max_depth: L, the depth at which a reset to the root is forced; None for no limit.
+        discount: γ of the real MDP. The augmented MDP's is γ^(1/K), see `augmented_discount`.
+        carry_tree: keep the subtree below the real action for the next stage.
+        observe: what the augmented state consists of.
+        hide: groups of features that are shown as zeros in ``tree``: "hints", "base_policy_and_value".
+        extra: features added to ``tree``: "action_sequence", "termination".
+        output: kind of the observations, "torch" (on the model's device) or "numpy".
+        copy: give new arrays on every step. If False, ``obs["tree"]`` is overwritten by the next step.
+        learner: is told of every real step, see `Learner`; a learned model is trained there.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        model: WorldModel,
+        *,
+        stage_length: int = 20,
+        max_depth: int | None = 5,
+        discount: float = 0.97,
+        carry_tree: bool = True,
+        observe: Iterable[Observe] = ("tree", "hidden"),
+        hide: Iterable[Hidden] = (),
+        extra: Iterable[Extra] = (),
+        output: Output = "torch",
+        copy: bool = True,
+        learner: Learner | None = None,
+        _reset_ended: bool = True,
+    ) -> None:
+        check_settings(stage_length, max_depth, discount, output)
+        self._real = adapt(envs, reset_ended=_reset_ended)
+        self.model = model
+        self.learner = learner
+        self.envs = envs
+        self.num_envs = self._real.num_envs
+        self.num_actions = self._real.num_actions
+        if model.num_actions != self.num_actions:
+            raise ValueError(
+                f"the model has {model.num_actions} actions but the environments have {self.num_actions}; make the "
+                f"model for this action space"
+            )
+        self.stage_length = stage_length
+        self.max_depth = max_depth
+        self.discount = float(discount)
+        self.augmented_discount = self.discount ** (1 / stage_length)
+        self.carry_tree = carry_tree
+        self.observe = check_names("observe", observe, get_args(Observe))
+        self.layout = layout(self.num_actions, stage_length, max_depth=max_depth, extra=extra)
+        self.output = output
+        self.copy = copy
+        self.render_mode = envs.render_mode
+        self.autoreset_mode = AutoresetMode.SAME_STEP
+        self.metadata = {**envs.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.spec = envs.spec
+
+        self._forced_reset_depth = stage_length if max_depth is None else max_depth
+        self._powers = self.discount ** np.arange(stage_length + 1, dtype=np.float64)
+        self._tree = search.make_tree(self.num_envs, self.num_actions, search.capacity(stage_length, max_depth))
+        self._pending = search.make_pending(self.num_envs)
+        self._new_index = np.zeros(self._tree.parent.shape[1], np.int32)
+        self._every_env = np.arange(self.num_envs)
+        self._root_rows = self._every_env * stage_length
+        self._hidden_rows: Rows | None = None
+        self._state_rows: Rows | None = None
+        absent = slice(NO_COLUMN, NO_COLUMN)
+        sequence = self.layout.slices.get("action_sequence", absent)
+        self._extra_columns = sequence.start, sequence.stop, self.layout.slices.get("termination", absent).start
+        self._hidden_columns = self.layout.columns_of(hide)
+        self._representation = np.zeros((self.num_envs, self.layout.size), np.float32)
+        self._root_value = np.zeros(self.num_envs)
+        self._max_return = np.zeros(self.num_envs)
+
+        self._step = 0  # k of Algorithm 1; 0 before the first reset
+        self._stage = 0
+        self._observation = np.zeros(0)
+        self._episode_return = np.zeros(self.num_envs)
+        self._episode_length = np.zeros(self.num_envs, np.int64)
+        self._episode_start = np.zeros(self.num_envs)
+        self._constant = _constant_info(self.num_envs)
+
+        self.single_action_space = spaces.MultiDiscrete([self.num_actions, 2])
+        self.single_observation_space = spaces.Dict({key: self._space_of(key) for key in self.observe})
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    # ------------------------------------------------------------------------------------------ Algorithm 1
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin new episodes in all environments; ``seed`` and ``options`` go to the real environments."""
+        if self.closed:
+            raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
+        self._observation, info = self._real.reset(seed, options)
+        search.clear(self._tree, self._every_env)
+        self._episode_return[:] = 0
+        self._episode_length[:] = 0
+        self._episode_start[:] = time.perf_counter()
+        self._step = 1
+        self._plant_roots(np.full(self.num_envs, EPISODE_START))
+        return self._observe(), {**info, **self._info(REAL, np.zeros(self.num_envs, np.float32))}
+
+    def step(
+        self, actions: np.ndarray | Tensor, policy: np.ndarray | Tensor | None = None
+    ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Take one augmented step with ``actions`` [E, 2].
+
+        ``policy`` [E, A], if given on a real step, is the distribution that the real actions were drawn from; the base
+        policy learns it in place of the sampled action.
+        """
+        if self.closed:
+            raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
+        if self._step == 0:
+            raise ResetNeeded("call reset() before the first step()")
+        pairs = checked_actions(actions, self.num_envs, self.num_actions)
+        if self._step == self.stage_length:
+            return self._real_step(pairs, checked_policy(policy, self.num_envs, self.num_actions))
+        return self._imaginary_step(pairs)
+
+    def _imaginary_step(self, actions: np.ndarray) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
+        tree, pending = self._tree, self._pending
+        self._step += 1
+        count = search.move(tree, pending, actions, self._stage, self.discount, self.stage_length)
+        if count:
+            assert self._hidden_rows is not None
+            hidden = self._hidden_rows.read(pending.parent_row[:count])
+            with torch.no_grad():
+                output = self.model.unroll(hidden, torch.from_numpy(pending.action[:count]).to(hidden.device))
+            value, policy, reward, termination = self._numbers(output, count, "unroll")
+            self._hidden_rows.write(pending.row[:count], output.hidden)
+            if self._state_rows is not None:
+                self._state_rows.write(pending.row[:count], self._state_of(output))
+            wrong = search.receive(tree, pending, count, reward, value, policy, termination, self.discount)
+            if wrong != search.NOTHING_WRONG:
+                raise not_finite("unroll", pending.environment[wrong])
+        search.arrive(tree, actions, self._forced_reset_depth, self._powers)
+
+        max_return_before = self._max_return.copy()
+        self._represent()
+        planning_reward = (self._max_return - max_return_before).astype(np.float32)
+        nothing_ended = np.zeros(self.num_envs, bool)
+        info = self._info(IMAGINARY, planning_reward)
+        return self._observe(), np.zeros(self.num_envs), nothing_ended, nothing_ended.copy(), info
+
+    def _real_step(
+        self, actions: np.ndarray, policy: np.ndarray | None
+    ) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
+        self._step = 1
+        observation, action = self._observation, actions[:, 0].copy()
+        root_value = self._root_value.astype(np.float32)
+        real = self._real.step(action)
+        ended = real.terminated | real.truncated
+        info = dict(real.info)
+        search.carry(self._tree, actions, self.carry_tree, self._new_index)
+
+        # The last states of episodes: what the agent would have seen there, had the episode gone on. Truncated
+        # episodes are bootstrapped from it; nothing of it is carried into the next episode.
+        final_value = np.zeros(self.num_envs, np.float32)
+        last = np.flatnonzero(ended | real.now_terminated | real.now_truncated)
+        if len(last):
+            final_value[last], final_observations = self._plant_final(last, real.final_observation[last], action[last])
+            self._add_final_info(info, last, final_observations, ended)
+            search.clear(self._tree, np.flatnonzero(ended))
+        self._count_episodes(info, real, ended)
+
+        self._observation = real.observation
+        if self.learner is not None:
+            self.learner.observe(
+                RealTransition(
+                    observation=observation,
+                    action=action,
+                    policy=policy,
+                    root_value=root_value,
+                    reward=real.reward.astype(np.float32),
+                    terminated=real.now_terminated,
+                    truncated=real.now_truncated,
+                    next_observation=real.final_observation,
+                    final_value=np.where(real.now_terminated | real.now_truncated, final_value, np.float32(0)),
+                    valid=real.happened,
+                )
+            )
+        self._plant_roots(np.where(ended, EPISODE_START, action))
+        info |= self._info(REAL, np.zeros(self.num_envs, np.float32))
+        return self._observe(), real.reward, real.terminated, real.truncated, info
+
+    # ---------------------------------------------------------------------------------------- roots and outputs
+
+    def _plant_roots(self, last_action: np.ndarray) -> None:
+        """Begin a stage in every environment at its real observation."""
+        self._stage += 1
+        with torch.no_grad():
+            output = self.model.root(torch.from_numpy(self._observation), torch.from_numpy(last_action))
+        value, policy, _, _ = self._numbers(output, self.num_envs, "root")
+        if self._hidden_rows is None:
+            self._hidden_rows = Rows(output.hidden, self.num_envs * self.stage_length)
+            if "predicted_state" in self.observe:
+                # One row more than there are nodes: the zero state below a predicted termination.
+                self._state_rows = Rows(self._state_of(output), self.num_envs * self.stage_length + 1)
+        self._hidden_rows.write(self._root_rows, output.hidden)
+        if self._state_rows is not None:
+            self._state_rows.write(self._root_rows, self._state_of(output))
+        self._plant(self._every_env, value, policy)
+
+    def _plant_final(
+        self, which: np.ndarray, observation: np.ndarray, last_action: np.ndarray
+    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        """Root values and augmented observations [n] of the final states of the environments ``which`` [n]."""
+        with torch.no_grad():
+            output = self.model.root(torch.from_numpy(observation), torch.from_numpy(last_action))
+        value, policy, _, _ = self._numbers(output, len(which), "root")
+        self._plant(which, value, policy)
+        seen: dict[str, Tensor] = {}
+        for key in self.observe:
+            if key == "tree":
+                seen[key] = self._to_device(torch.from_numpy(self._representation[which]))
+            elif key in ("hidden", "root_hidden"):
+                seen[key] = self._observed_hidden(output.hidden)
+            elif key == "real_state":
+                seen[key] = self._to_device(torch.from_numpy(observation))
+            else:
+                seen[key] = self._state_of(output)
+        batch = self._as_output(seen)
+        rows = [{key: value[i] for key, value in batch.items()} for i in range(len(which))]
+        return self._root_value[which].astype(np.float32), rows
+
+    def _plant(self, which: np.ndarray, value: np.ndarray, policy: np.ndarray) -> None:
+        wrong = search.plant(self._tree, which, value, policy, self._stage, self.discount, self.stage_length)
+        if wrong != search.NOTHING_WRONG:
+            raise not_finite("root", which[wrong])
+        self._represent()
+
+    def _represent(self) -> None:
+        represent(
+            self._tree, self._step, self.stage_length, self._powers, *self._extra_columns,
+            self._representation, self._root_value, self._max_return,
+        )  # fmt: skip
+        if len(self._hidden_columns):
+            self._representation[:, self._hidden_columns] = 0.0
+
+    def _observe(self) -> dict[str, Any]:
+        assert self._hidden_rows is not None
+        seen: dict[str, Tensor] = {}
+        for key in self.observe:
+            if key == "tree":
+                tree = self._to_device(torch.from_numpy(self._representation))
+                seen[key] = tree.clone() if self.copy else tree
+            elif key == "hidden":
+                rows = self._tree.row[self._every_env, self._tree.current]
+                seen[key] = self._observed_hidden(self._hidden_rows.read(rows))
+            elif key == "root_hidden":
+                seen[key] = self._observed_hidden(self._hidden_rows.read(self._root_rows))
+            elif key == "real_state":
+                seen[key] = self._to_device(torch.from_numpy(self._observation.copy()))
+            elif self._state_rows is not None:
+                seen[key] = self._state_rows.read(self._tree.state_row[self._every_env, self._tree.current])
+        return self._as_output(seen)
+
+    def _info(self, kind: int, planning_reward: np.ndarray) -> dict[str, Any]:
+        return {
+            "step_kind": self._constant["step_kind", kind == IMAGINARY],
+            "next_is_real": self._constant["next_is_real", self._step == self.stage_length],
+            "planning_reward": planning_reward,
+            "root_value": self._root_value.astype(np.float32),
+            "depth": self._tree.depth.copy(),
+        }
+
+    def _add_final_info(
+        self, info: dict[str, Any], last: np.ndarray, observations: list[dict[str, Any]], ended: np.ndarray
+    ) -> None:
+        final = np.full(self.num_envs, None, dtype=object)
+        for environment, observation in zip(last, observations):
+            if ended[environment]:
+                final[environment] = observation
+        info["final_obs"], info["_final_obs"] = final, ended.copy()
+
+    def _count_episodes(self, info: dict[str, Any], real: RealStep, ended: np.ndarray) -> None:
+        """Gymnasium's episode statistics, where the real environments do not keep them themselves."""
+        self._episode_return += real.reward
+        self._episode_length += real.happened
+        if not ended.any():
+            return
+        now = time.perf_counter()
+        if "episode" not in info:
+            info["episode"] = {
+                "r": np.where(ended, self._episode_return, 0.0),
+                "l": np.where(ended, self._episode_length, 0),
+                "t": np.where(ended, now - self._episode_start, 0.0),
+            }
+            info["_episode"] = ended.copy()
+        self._episode_return[ended] = 0
+        self._episode_length[ended] = 0
+        self._episode_start[ended] = now
+
+    # ------------------------------------------------------------------------------------------------- the rest
+
+    def decode(self, tree: Any) -> dict[str, Any]:
+        """Split a tree representation [..., size] of this environment into its named parts."""
+        return self.layout.decode(tree)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Render the real environments."""
+        return self.envs.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the real environments."""
+        self.envs.close(**kwargs)
+
+    def _space_of(self, key: str) -> spaces.Box:
+        if key == "tree":
+            return spaces.Box(-np.inf, np.inf, (self.layout.size,), np.float32)
+        if key in ("real_state", "predicted_state"):
+            return self._real.observation_space
+        return spaces.Box(-np.inf, np.inf, self._hidden_shape(), np.float32)
+
+    def _hidden_shape(self) -> tuple[int, ...]:
+        declared = getattr(self.model, "hidden_shape", None)
+        if declared is not None:
+            return tuple(declared)
+        space = self._real.observation_space
+        with torch.no_grad():
+            output = self.model.root(
+                torch.from_numpy(np.zeros((1, *space.shape), space.dtype)), torch.tensor([EPISODE_START])
+            )
+        self._numbers(output, 1, "root")
+        return tuple(self._observed_hidden(output.hidden).shape[1:])
+
+    def _observed_hidden(self, hidden: Tensor) -> Tensor:
+        choose = getattr(self.model, "observe_hidden", None)
+        return (hidden if choose is None else choose(hidden)).float()
+
+    def _numbers(self, output: NodeOutput, count: int, call: str) -> tuple[np.ndarray, ...]:
+        hidden_shape = None if self._hidden_rows is None else self._hidden_rows.shape
+        return checked_output(output, count, self.num_actions, hidden_shape, self._real.observation_space.shape, call)
+
+    def _state_of(self, output: NodeOutput) -> Tensor:
+        if output.state is None:
+            raise ValueError(
+                "observe has 'predicted_state', but this model predicts no states; leave it out, or use another model"
+            )
+        return output.state
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        return tensor if self._hidden_rows is None else tensor.to(self._hidden_rows.device)
+
+    def _as_output(self, seen: dict[str, Tensor]) -> dict[str, Any]:
+        return seen if self.output == "torch" else {key: value.cpu().numpy() for key, value in seen.items()}
+
+
+def _constant_info(num_envs: int) -> dict[tuple[str, bool], np.ndarray]:
+    """The arrays of ``info`` that are the same for all environments, made once; nobody may write to them."""
+    constant = {}
+    for flag in (False, True):
+        constant["step_kind", flag] = np.full(num_envs, IMAGINARY if flag else REAL)
+        constant["next_is_real", flag] = np.full(num_envs, flag)
+    for array in constant.values():
+        array.flags.writeable = False
+    return constant

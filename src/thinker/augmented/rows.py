@@ -1,0 +1,40 @@
+"""Hidden states (and predicted states) of the nodes: rows of one tensor that is allocated once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Rows:
+    """``num_rows`` tensors of one shape, written and read in batches.
+
+    Images that the model gives in channels_last memory are kept in that order, so that a row is one piece of memory
+    and what is read needs no conversion on its way back into the model.
+    """
+
+    def __init__(self, like: Tensor, num_rows: int) -> None:
+        """Room for rows like those of ``like`` [B, ...], all zero."""
+        self._channels_last = (
+            like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+        )
+        self.shape = like.shape[1:]
+        stored = self._to_storage(like)
+        self._storage = torch.zeros((num_rows, *stored.shape[1:]), dtype=like.dtype, device=like.device)
+        self.device = like.device
+
+    def write(self, rows: np.ndarray, values: Tensor) -> None:
+        """Put ``values`` [n, ...] into ``rows`` [n]."""
+        self._storage.index_copy_(0, self._index(rows), self._to_storage(values).to(self._storage.dtype))
+
+    def read(self, rows: np.ndarray) -> Tensor:
+        """A new tensor [n, ...] with the given ``rows`` [n]."""
+        values = self._storage.index_select(0, self._index(rows))
+        return values.permute(0, 3, 1, 2) if self._channels_last else values
+
+    def _to_storage(self, values: Tensor) -> Tensor:
+        return values.permute(0, 2, 3, 1) if self._channels_last else values
+
+    def _index(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(rows).to(self.device)
