@@ -1,4 +1,4 @@
-"""Algorithm 1 and the tree representation in plain, slow, obvious Python, and a fake model whose hidden state is a hash.
+"""Algorithm 1 and the tree representation in plain, slow, obvious Python; a fake model whose hidden state is a hash.
 
 Written from the contract, with one Python object per node and no shared state between environments: every statistic is
 recomputed from equation 1 by walking all pairs of nodes.

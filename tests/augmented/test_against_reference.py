@@ -21,7 +21,11 @@ def check_row(row: int, observation: dict, expected: dict) -> None:
     for key in KEYS:
         # Hidden states are whole numbers up to 2^31 shown as float32, hence the relative tolerance.
         np.testing.assert_allclose(
-            np.asarray(observation[key][row], np.float64), expected[key], rtol=1e-5, atol=2e-5, err_msg=f"{key} of {row}"
+            np.asarray(observation[key][row], np.float64),
+            expected[key],
+            rtol=1e-5,
+            atol=2e-5,
+            err_msg=f"{key} of {row}",
         )
 
 
@@ -47,7 +51,10 @@ def test_every_output_equals_the_reference(
     options = dict(stage_length=stage_length, max_depth=max_depth, discount=discount, carry_tree=carry_tree)
     envs = SyncVectorEnv([partial(make_env, number) for number in range(num_envs)], autoreset_mode=mode)
     env = ThinkerEnv(envs, model, observe=KEYS, output=output, **options)
-    rows = [ReferenceThinker(make_env(number), FakeModel(num_actions, termination_rate), **options) for number in range(num_envs)]
+    rows = [
+        ReferenceThinker(make_env(number), FakeModel(num_actions, termination_rate), **options)
+        for number in range(num_envs)
+    ]
 
     observation, info = env.reset()
     for row, reference in enumerate(rows):
@@ -59,7 +66,9 @@ def test_every_output_equals_the_reference(
     # Few distinct actions, so that nodes are visited again.
     action_lists = data.draw(
         st.lists(
-            st.lists(st.tuples(st.integers(0, num_actions - 1), st.integers(0, 1)), min_size=num_envs, max_size=num_envs),
+            st.lists(
+                st.tuples(st.integers(0, num_actions - 1), st.integers(0, 1)), min_size=num_envs, max_size=num_envs
+            ),
             min_size=num_steps,
             max_size=num_steps,
         )
@@ -92,7 +101,7 @@ def test_every_output_equals_the_reference(
 
 @pytest.mark.parametrize("carry_tree", [True, False])
 def test_the_tree_follows_a_model_that_changes_between_stages(carry_tree):
-    """A carried node keeps what the old model said until it is reached; then the new model is asked from the root on."""
+    """A carried node keeps what the old model said until it is reached; then the new model is asked, root first."""
     options = dict(stage_length=6, max_depth=3, discount=0.9, carry_tree=carry_tree)
     models = [FakeModel(2, 0.3, version) for version in range(8)]
     envs = SyncVectorEnv([partial(RandomEpisodes, n, 2, 0.1) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP)

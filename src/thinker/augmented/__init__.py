@@ -2,5 +2,6 @@
 
 from thinker.augmented.env import IMAGINARY, REAL, ThinkerEnv
 from thinker.augmented.representation import Layout, decode, layout
+from thinker.augmented.single import SingleThinkerEnv, single_vector
 
-__all__ = ["IMAGINARY", "REAL", "Layout", "ThinkerEnv", "decode", "layout"]
+__all__ = ["IMAGINARY", "REAL", "Layout", "SingleThinkerEnv", "ThinkerEnv", "decode", "layout", "single_vector"]

@@ -59,6 +59,8 @@ class ThinkerEnv(VectorEnv):
         output: kind of the observations, "torch" (on the model's device) or "numpy".
         copy: give new arrays on every step. If False, ``obs["tree"]`` is overwritten by the next step.
         learner: is told of every real step, see `Learner`; a learned model is trained there.
+        seed: used by the first `reset` if it is given none.
+        autoreset: False leaves ended episodes to the caller, for environments in DISABLED mode (the single view).
     """
 
     def __init__(
@@ -76,10 +78,11 @@ class ThinkerEnv(VectorEnv):
         output: Output = "torch",
         copy: bool = True,
         learner: Learner | None = None,
-        _reset_ended: bool = True,
+        seed: int | None = None,
+        autoreset: bool = True,
     ) -> None:
         check_settings(stage_length, max_depth, discount, output)
-        self._real = adapt(envs, reset_ended=_reset_ended)
+        self._real = adapt(envs, autoreset)
         self.model = model
         self.learner = learner
         self.envs = envs
@@ -114,13 +117,14 @@ class ThinkerEnv(VectorEnv):
         self._hidden_rows: Rows | None = None
         self._state_rows: Rows | None = None
         absent = slice(NO_COLUMN, NO_COLUMN)
-        sequence = self.layout.slices.get("action_sequence", absent)
-        self._extra_columns = sequence.start, sequence.stop, self.layout.slices.get("termination", absent).start
+        self._sequence_column: int = self.layout.slices.get("action_sequence", absent).start
+        self._termination_column: int = self.layout.slices.get("termination", absent).start
         self._hidden_columns = self.layout.columns_of(hide)
         self._representation = np.zeros((self.num_envs, self.layout.size), np.float32)
         self._root_value = np.zeros(self.num_envs)
         self._max_return = np.zeros(self.num_envs)
 
+        self._first_seed = seed
         self._step = 0  # k of Algorithm 1; 0 before the first reset
         self._stage = 0
         self._observation = np.zeros(0)
@@ -142,6 +146,7 @@ class ThinkerEnv(VectorEnv):
         """Begin new episodes in all environments; ``seed`` and ``options`` go to the real environments."""
         if self.closed:
             raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
+        seed, self._first_seed = self._first_seed if seed is None else seed, None
         self._observation, info = self._real.reset(seed, options)
         search.clear(self._tree, self._every_env)
         self._episode_return[:] = 0
@@ -282,9 +287,16 @@ class ThinkerEnv(VectorEnv):
 
     def _represent(self) -> None:
         represent(
-            self._tree, self._step, self.stage_length, self._powers, *self._extra_columns,
-            self._representation, self._root_value, self._max_return,
-        )  # fmt: skip
+            self._tree,
+            self._step,
+            self.stage_length,
+            self._powers,
+            self._sequence_column,
+            self._termination_column,
+            self._representation,
+            self._root_value,
+            self._max_return,
+        )
         if len(self._hidden_columns):
             self._representation[:, self._hidden_columns] = 0.0
 

@@ -98,12 +98,12 @@ class SameStep(RealEnvs):
 class PartialReset(RealEnvs):
     """Environments that can be reset one by one, with Gymnasium's ``reset(options={"reset_mask": ...})``.
 
-    With ``reset_ended`` off the caller resets: the single view of one environment.
+    With ``autoreset`` off the caller resets: the single view of one environment.
     """
 
-    def __init__(self, envs: VectorEnv, reset_ended: bool = True) -> None:
+    def __init__(self, envs: VectorEnv, autoreset: bool = True) -> None:
         super().__init__(envs)
-        self._reset_ended = reset_ended
+        self._autoreset = autoreset
 
     def step(self, actions: np.ndarray) -> RealStep:
         final, reward, terminated, truncated, info = self._step(actions)
@@ -111,7 +111,7 @@ class PartialReset(RealEnvs):
         observation = final
         if ended.any():
             info = {**info, "final_info": info, "_final_info": ended.copy()}
-            if self._reset_ended:
+            if self._autoreset:
                 fresh, fresh_info = self.reset(None, {"reset_mask": ended.copy()})
                 observation = final.copy()
                 observation[ended] = fresh[ended]
@@ -155,7 +155,7 @@ class Waiting(RealEnvs):
         return step
 
 
-def adapt(envs: VectorEnv, *, reset_ended: bool = True) -> RealEnvs:
+def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:
     """Choose how to step ``envs`` by the autoreset mode they declare."""
     if not isinstance(envs, VectorEnv):
         raise TypeError(
@@ -169,10 +169,12 @@ def adapt(envs: VectorEnv, *, reset_ended: bool = True) -> RealEnvs:
             f"gymnasium.vector.AutoresetMode, as Gymnasium >= 1.1 asks for"
         )
     mode = AutoresetMode(declared) if not isinstance(declared, AutoresetMode) else declared
+    if not autoreset and mode is not AutoresetMode.DISABLED:
+        raise ValueError(f"autoreset=False needs environments in autoreset mode DISABLED; these are in {mode.name}")
     if mode is AutoresetMode.SAME_STEP:
         return SameStep(envs)
     if mode is AutoresetMode.DISABLED or isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        return PartialReset(envs, reset_ended)
+        return PartialReset(envs, autoreset)
     return Waiting(envs)
 
 

@@ -109,70 +109,60 @@ def decode(tree: Array, layout: Layout) -> dict[str, Array]:
 
 
 @njit(cache=True)
-def _write_node(tree: Tree, e: int, node: int, visit_scale: float, out: np.ndarray, start: int) -> int:
-    """Write u_i of one node from column ``start`` of out [E, F]; returns the column after it."""
-    num_actions = tree.child.shape[2]
-    out[e, start] = tree.reward[e, node]
-    out[e, start + 1] = tree.value[e, node]
-    policy, action = start + 2, start + 2 + num_actions
-    mean, best, visits = action + num_actions, action + 2 * num_actions, action + 3 * num_actions
-    for a in range(num_actions):
-        out[e, policy + a] = tree.policy[e, node, a]
-        out[e, action + a] = 0.0
-        child = tree.child[e, node, a]
-        if child == NO_NODE:
-            out[e, mean + a] = 0.0
-            out[e, best + a] = 0.0
-            out[e, visits + a] = 0.0
-        else:
-            out[e, mean + a] = tree.return_sum[e, child] / tree.nodes[e, child]
-            out[e, best + a] = tree.return_max[e, child]
-            out[e, visits + a] = tree.visits[e, child] * visit_scale
-    if tree.action[e, node] != NO_ACTION:
-        out[e, action + tree.action[e, node]] = 1.0
-    return visits + num_actions
-
-
-@njit(cache=True)
 def represent(
     tree: Tree,
     step: int,  # k, 1 .. K
     stage_length: int,
     powers: np.ndarray,  # [K + 1] powers of the discount
-    sequence_start: int,  # column of the action sequence, NO_COLUMN if it is not asked for
-    sequence_stop: int,
+    sequence_column: int,  # where the action sequence begins, NO_COLUMN if it is not asked for
     termination_column: int,  # NO_COLUMN if it is not asked for
     out: np.ndarray,  # [E, F] float32
     root_value: np.ndarray,  # [E] float64: mean return of the root without the root's reward
     max_return: np.ndarray,  # [E] float64: maximum return of the root
 ) -> None:
     """Write the tree representation of every environment: the root and the current node before a reset."""
-    num_actions = tree.child.shape[2]
+    parent, child, action_into, visits, nodes = tree.parent, tree.child, tree.action, tree.visits, tree.nodes
+    reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
+    return_sum, return_max = tree.return_sum, tree.return_max
+    current, depth, path_reward, was_reset = tree.current, tree.depth, tree.path_reward, tree.was_reset
+    num_actions = child.shape[2]
+    out[:] = 0.0
     for e in range(out.shape[0]):
-        node = tree.current[e]
-        column = _write_node(tree, e, ROOT, 1.0 / stage_length, out, 0)
-        column = _write_node(tree, e, node, 1.0 / stage_length, out, column)
-        trailing = powers[tree.depth[e] + 1]
-        out[e, column] = tree.path_reward[e] + trailing * tree.value[e, node]
-        out[e, column + 1] = tree.path_reward[e]
-        out[e, column + 2] = tree.return_max[e, ROOT]
-        out[e, column + 3] = trailing
-        column += 4
-        for k in range(stage_length):
-            out[e, column + k] = 1.0 if k + 1 == step else 0.0
-        out[e, column + stage_length] = 1.0 if tree.was_reset[e] else 0.0
-        if sequence_start != NO_COLUMN:
-            out[e, sequence_start:sequence_stop] = 0.0
-            ancestor = node
-            for place in range(tree.depth[e] - 1, -1, -1):
-                out[e, sequence_start + place * num_actions + tree.action[e, ancestor]] = 1.0
-                ancestor = tree.parent[e, ancestor]
-        if termination_column != NO_COLUMN:
-            out[e, termination_column] = 1.0 if tree.terminated[e, node] else 0.0
+        column = 0
+        for node in (np.int32(ROOT), current[e]):
+            out[e, column] = reward[e, node]
+            out[e, column + 1] = value[e, node]
+            first = column + 2
+            for a in range(num_actions):
+                out[e, first + a] = policy[e, node, a]
+                below = child[e, node, a]
+                if below != NO_NODE:
+                    out[e, first + 2 * num_actions + a] = return_sum[e, below] / nodes[e, below]
+                    out[e, first + 3 * num_actions + a] = return_max[e, below]
+                    out[e, first + 4 * num_actions + a] = visits[e, below] / stage_length
+            if action_into[e, node] != NO_ACTION:
+                out[e, first + num_actions + action_into[e, node]] = 1.0
+            column = first + 5 * num_actions
 
-        total = tree.value[e, ROOT]
+        node = current[e]
+        trailing_discount = powers[depth[e] + 1]
+        out[e, column] = path_reward[e] + trailing_discount * value[e, node]
+        out[e, column + 1] = path_reward[e]
+        out[e, column + 2] = return_max[e, ROOT]
+        out[e, column + 3] = trailing_discount
+        out[e, column + 3 + step] = 1.0
+        out[e, column + 4 + stage_length] = 1.0 if was_reset[e] else 0.0
+        if sequence_column != NO_COLUMN:
+            ancestor = node
+            for place in range(depth[e] - 1, -1, -1):
+                out[e, sequence_column + place * num_actions + action_into[e, ancestor]] = 1.0
+                ancestor = parent[e, ancestor]
+        if termination_column != NO_COLUMN:
+            out[e, termination_column] = 1.0 if terminated[e, node] else 0.0
+
+        total = value[e, ROOT]
         for a in range(num_actions):
-            if tree.child[e, ROOT, a] != NO_NODE:
-                total += tree.return_sum[e, tree.child[e, ROOT, a]]
-        root_value[e] = total / tree.nodes[e, ROOT]
-        max_return[e] = tree.return_max[e, ROOT]
+            if child[e, ROOT, a] != NO_NODE:
+                total += return_sum[e, child[e, ROOT, a]]
+        root_value[e] = total / nodes[e, ROOT]
+        max_return[e] = return_max[e, ROOT]

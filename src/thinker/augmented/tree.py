@@ -11,6 +11,9 @@ n(i) the number of nodes in i's subtree
     max_j g(i, j) = r(i) + γ max(v(i), maxima of the children)
 
 and one walk from a changed node up to the root makes all of them exact again, without drift.
+
+Kernels take what they need out of the `Tree` before their loop: Numba counts references on every access to a field of
+a tuple, which in the loop costs ten times the work itself.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ NO_NODE = -1
 """No child for this action, or no parent."""
 NO_ACTION = -1
 """No action led here: the root of an episode's first stage."""
+NO_STAGE = -1
+"""The model was never asked for this node."""
 NOTHING_WRONG = -1
 """A kernel that checks its input found no row to complain of."""
 
@@ -91,7 +96,7 @@ def make_tree(num_envs: int, num_actions: int, num_nodes: int) -> Tree:
         value=np.zeros(per_node, np.float64),
         policy=np.zeros((*per_node, num_actions), np.float32),
         terminated=np.zeros(per_node, np.bool_),
-        stage=np.full(per_node, -1, np.int64),
+        stage=np.full(per_node, NO_STAGE, np.int64),
         row=np.zeros(per_node, np.int64),
         state_row=np.zeros(per_node, np.int64),
         visits=np.zeros(per_node, np.int32),
@@ -118,32 +123,33 @@ def make_pending(num_envs: int) -> Pending:
 
 
 @njit(cache=True)
-def _back_up(tree: Tree, e: int, node: int, discount: float) -> None:
-    """Make the statistics of ``node`` and of all above it exact again."""
+def _back_up(
+    parent: np.ndarray,
+    child: np.ndarray,
+    reward: np.ndarray,
+    value: np.ndarray,
+    nodes: np.ndarray,
+    return_sum: np.ndarray,
+    return_max: np.ndarray,
+    e: int,
+    node: int,
+    discount: float,
+) -> None:
+    """Make the statistics of ``node`` in tree ``e`` and of all above it exact again; arrays as in `Tree`."""
     while node != NO_NODE:
-        nodes = 1
-        total = tree.value[e, node]
-        best = tree.value[e, node]
-        for a in range(tree.child.shape[2]):
-            child = tree.child[e, node, a]
-            if child != NO_NODE:
-                nodes += tree.nodes[e, child]
-                total += tree.return_sum[e, child]
-                best = max(best, tree.return_max[e, child])
-        tree.nodes[e, node] = nodes
-        tree.return_sum[e, node] = nodes * tree.reward[e, node] + discount * total
-        tree.return_max[e, node] = tree.reward[e, node] + discount * best
-        node = tree.parent[e, node]
-
-
-@njit(cache=True)
-def _clear_node(tree: Tree, e: int, node: int, parent: int, action: int) -> None:
-    tree.parent[e, node] = parent
-    tree.action[e, node] = action
-    tree.visits[e, node] = 0
-    tree.stage[e, node] = -1
-    for a in range(tree.child.shape[2]):
-        tree.child[e, node, a] = NO_NODE
+        count = 1
+        total = value[e, node]
+        best = value[e, node]
+        for a in range(child.shape[2]):
+            below = child[e, node, a]
+            if below != NO_NODE:
+                count += nodes[e, below]
+                total += return_sum[e, below]
+                best = max(best, return_max[e, below])
+        nodes[e, node] = count
+        return_sum[e, node] = count * reward[e, node] + discount * total
+        return_max[e, node] = reward[e, node] + discount * best
+        node = parent[e, node]
 
 
 @njit(cache=True)
@@ -153,46 +159,58 @@ def move(tree: Tree, pending: Pending, actions: np.ndarray, stage: int, discount
     Nodes below a predicted termination are made here, without the model. Those that the model must be asked for (new,
     or carried and not yet reached in this stage) go to ``pending``; their number is returned.
     """
-    count = 0
+    size, parent, child, action_into = tree.size, tree.parent, tree.child, tree.action
+    reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
+    node_stage, row, state_row, visits = tree.stage, tree.row, tree.state_row, tree.visits
+    nodes, return_sum, return_max = tree.nodes, tree.return_sum, tree.return_max
+    current, depth, path_reward = tree.current, tree.depth, tree.path_reward
+    was_reset, rows_used = tree.was_reset, tree.rows_used
+    pending_environment, pending_node, pending_action = pending.environment, pending.node, pending.action
+    pending_parent_row, pending_row = pending.parent_row, pending.row
     zero_row = actions.shape[0] * rows_per_env  # the row after all others holds the zero state of a terminated episode
+    count = 0
     for e in range(actions.shape[0]):
-        if tree.was_reset[e]:
-            tree.current[e] = ROOT
-            tree.depth[e] = 0
-            tree.path_reward[e] = 0.0
-            tree.was_reset[e] = False
-        parent = tree.current[e]
+        if was_reset[e]:
+            current[e] = ROOT
+            depth[e] = 0
+            path_reward[e] = 0.0
+            was_reset[e] = False
+        above = current[e]
         action = actions[e, 0]
-        node = tree.child[e, parent, action]
+        node = child[e, above, action]
         if node == NO_NODE:
-            node = tree.size[e]
-            tree.size[e] += 1
-            tree.child[e, parent, action] = node
-            _clear_node(tree, e, node, parent, action)
-        tree.visits[e, node] += 1
-        tree.current[e] = node
-        tree.depth[e] += 1
-        if tree.stage[e, node] == stage:
+            node = size[e]
+            size[e] += 1
+            child[e, above, action] = node
+            parent[e, node] = above
+            action_into[e, node] = action
+            visits[e, node] = 0
+            node_stage[e, node] = NO_STAGE
+            child[e, node, :] = NO_NODE
+        visits[e, node] += 1
+        current[e] = node
+        depth[e] += 1
+        if node_stage[e, node] == stage:
             continue
-        tree.stage[e, node] = stage
-        if tree.terminated[e, parent]:
-            tree.reward[e, node] = 0.0
-            tree.value[e, node] = 0.0
-            tree.policy[e, node] = tree.policy[e, parent]
-            tree.terminated[e, node] = True
-            tree.row[e, node] = tree.row[e, parent]
-            tree.state_row[e, node] = zero_row
-            _back_up(tree, e, node, discount)
+        node_stage[e, node] = stage
+        if terminated[e, above]:
+            reward[e, node] = 0.0
+            value[e, node] = 0.0
+            policy[e, node, :] = policy[e, above, :]
+            terminated[e, node] = True
+            row[e, node] = row[e, above]
+            state_row[e, node] = zero_row
+            _back_up(parent, child, reward, value, nodes, return_sum, return_max, e, node, discount)
         else:
-            row = e * rows_per_env + tree.rows_used[e]
-            tree.rows_used[e] += 1
-            tree.row[e, node] = row
-            tree.state_row[e, node] = row
-            pending.environment[count] = e
-            pending.node[count] = node
-            pending.action[count] = action
-            pending.parent_row[count] = tree.row[e, parent]
-            pending.row[count] = row
+            new_row = e * rows_per_env + rows_used[e]
+            rows_used[e] += 1
+            row[e, node] = new_row
+            state_row[e, node] = new_row
+            pending_environment[count] = e
+            pending_node[count] = node
+            pending_action[count] = action
+            pending_parent_row[count] = row[e, above]
+            pending_row[count] = new_row
             count += 1
     return count
 
@@ -202,53 +220,43 @@ def receive(
     tree: Tree,
     pending: Pending,
     count: int,
-    reward: np.ndarray,  # [count]
-    value: np.ndarray,  # [count]
-    policy: np.ndarray,  # [count, A]
-    termination: np.ndarray,  # [count]
+    new_reward: np.ndarray,  # [count]
+    new_value: np.ndarray,  # [count]
+    new_policy: np.ndarray,  # [count, A]
+    new_termination: np.ndarray,  # [count]
     discount: float,
 ) -> int:
     """Write what the model said of the pending nodes; every statistic above them follows.
 
     Returns NOTHING_WRONG, or the first row with a number that is not finite.
     """
+    reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
+    parent, child, nodes = tree.parent, tree.child, tree.nodes
+    return_sum, return_max = tree.return_sum, tree.return_max
+    environments, pending_nodes = pending.environment, pending.node
     for i in range(count):
-        finite = np.isfinite(reward[i]) and np.isfinite(value[i]) and np.isfinite(termination[i])
-        for a in range(policy.shape[1]):
-            finite = finite and np.isfinite(policy[i, a])
+        finite = np.isfinite(new_reward[i]) and np.isfinite(new_value[i]) and np.isfinite(new_termination[i])
+        for a in range(new_policy.shape[1]):
+            finite = finite and np.isfinite(new_policy[i, a])
         if not finite:
             return i
-        e, node = pending.environment[i], pending.node[i]
-        tree.reward[e, node] = reward[i]
-        tree.terminated[e, node] = termination[i] > 0.5
-        tree.value[e, node] = 0.0 if termination[i] > 0.5 else value[i]
-        tree.policy[e, node] = policy[i]
-        _back_up(tree, e, node, discount)
+        e, node = environments[i], pending_nodes[i]
+        reward[e, node] = new_reward[i]
+        terminated[e, node] = new_termination[i] > 0.5
+        value[e, node] = 0.0 if terminated[e, node] else new_value[i]
+        policy[e, node, :] = new_policy[i, :]
+        _back_up(parent, child, reward, value, nodes, return_sum, return_max, e, node, discount)
     return NOTHING_WRONG
 
 
 @njit(cache=True)
 def arrive(tree: Tree, actions: np.ndarray, max_depth: int, powers: np.ndarray) -> None:
     """Add the reward of the node just reached to the rollout's, and note where a reset is due: chosen or forced."""
+    current, depth, reward = tree.current, tree.depth, tree.reward
+    path_reward, was_reset = tree.path_reward, tree.was_reset
     for e in range(actions.shape[0]):
-        tree.path_reward[e] += powers[tree.depth[e]] * tree.reward[e, tree.current[e]]
-        tree.was_reset[e] = actions[e, 1] == 1 or tree.depth[e] >= max_depth
-
-
-@njit(cache=True)
-def _move_node(tree: Tree, e: int, old: int, new: int) -> None:
-    tree.action[e, new] = tree.action[e, old]
-    tree.reward[e, new] = tree.reward[e, old]
-    tree.value[e, new] = tree.value[e, old]
-    tree.policy[e, new] = tree.policy[e, old]
-    tree.terminated[e, new] = tree.terminated[e, old]
-    tree.stage[e, new] = tree.stage[e, old]
-    tree.visits[e, new] = tree.visits[e, old]
-    tree.nodes[e, new] = tree.nodes[e, old]
-    tree.return_sum[e, new] = tree.return_sum[e, old]
-    tree.return_max[e, new] = tree.return_max[e, old]
-    for a in range(tree.child.shape[2]):
-        tree.child[e, new, a] = NO_NODE
+        path_reward[e] += powers[depth[e]] * reward[e, current[e]]
+        was_reset[e] = actions[e, 1] == 1 or depth[e] >= max_depth
 
 
 @njit(cache=True)
@@ -257,49 +265,65 @@ def carry(tree: Tree, actions: np.ndarray, keep_subtree: bool, new_index: np.nda
 
     Where that child was never visited, or ``keep_subtree`` is off, the tree becomes a bare root. Compaction is in
     place: nodes keep their order, so a node only ever moves towards the front and its parent has moved before it.
+    ``new_index`` [N] is scratch.
     """
+    sizes, parent, child, action_into = tree.size, tree.parent, tree.child, tree.action
+    reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
+    stage, visits, nodes = tree.stage, tree.visits, tree.nodes
+    return_sum, return_max = tree.return_sum, tree.return_max
     for e in range(actions.shape[0]):
-        action = actions[e, 0]
-        old_root = tree.child[e, ROOT, action]
+        old_root = child[e, ROOT, actions[e, 0]]
         if not keep_subtree or old_root == NO_NODE:
-            tree.size[e] = 1
-            _clear_node(tree, e, ROOT, NO_NODE, action)
+            sizes[e] = 1
+            action_into[e, ROOT] = actions[e, 0]
+            visits[e, ROOT] = 0
+            child[e, ROOT, :] = NO_NODE
             continue
         size = 0
-        for old in range(old_root, tree.size[e]):
+        for old in range(old_root, sizes[e]):
             new_index[old] = NO_NODE
-            if old == old_root:
-                _move_node(tree, e, old, ROOT)
-                tree.parent[e, ROOT] = NO_NODE
-            else:
-                # A parent before the new root cannot belong to its subtree, and has no entry in new_index.
-                old_parent = tree.parent[e, old]
-                if old_parent < old_root or new_index[old_parent] == NO_NODE:
+            new_parent = NO_NODE
+            if old != old_root:
+                # A parent before the new root is not of its subtree, and has no entry in new_index.
+                if parent[e, old] < old_root or new_index[parent[e, old]] == NO_NODE:
                     continue
-                action_into = tree.action[e, old]
-                _move_node(tree, e, old, size)
-                tree.parent[e, size] = new_index[old_parent]
-                tree.child[e, new_index[old_parent], action_into] = size
+                new_parent = new_index[parent[e, old]]
+                child[e, new_parent, action_into[e, old]] = size
             new_index[old] = size
+            parent[e, size] = new_parent
+            child[e, size, :] = NO_NODE
+            action_into[e, size] = action_into[e, old]
+            reward[e, size] = reward[e, old]
+            value[e, size] = value[e, old]
+            policy[e, size, :] = policy[e, old, :]
+            terminated[e, size] = terminated[e, old]
+            stage[e, size] = stage[e, old]
+            visits[e, size] = visits[e, old]
+            nodes[e, size] = nodes[e, old]
+            return_sum[e, size] = return_sum[e, old]
+            return_max[e, size] = return_max[e, old]
             size += 1
-        tree.size[e] = size
+        sizes[e] = size
 
 
 @njit(cache=True)
 def clear(tree: Tree, which: np.ndarray) -> None:
     """Make the trees of the environments ``which`` [n] bare roots that no action led to: an episode begins."""
+    size, action_into, visits, child = tree.size, tree.action, tree.visits, tree.child
     for i in range(which.shape[0]):
         e = which[i]
-        tree.size[e] = 1
-        _clear_node(tree, e, ROOT, NO_NODE, NO_ACTION)
+        size[e] = 1
+        action_into[e, ROOT] = NO_ACTION
+        visits[e, ROOT] = 0
+        child[e, ROOT, :] = NO_NODE
 
 
 @njit(cache=True)
 def plant(
     tree: Tree,
     which: np.ndarray,  # [n] environments
-    value: np.ndarray,  # [n]
-    policy: np.ndarray,  # [n, A]
+    new_value: np.ndarray,  # [n]
+    new_policy: np.ndarray,  # [n, A]
     stage: int,
     discount: float,
     rows_per_env: int,
@@ -308,17 +332,20 @@ def plant(
 
     Returns NOTHING_WRONG, or the first row with a number that is not finite.
     """
+    parent, child, nodes = tree.parent, tree.child, tree.nodes
+    reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
+    return_sum, return_max = tree.return_sum, tree.return_max
     for i in range(which.shape[0]):
-        finite = np.isfinite(value[i])
-        for a in range(policy.shape[1]):
-            finite = finite and np.isfinite(policy[i, a])
+        finite = np.isfinite(new_value[i])
+        for a in range(new_policy.shape[1]):
+            finite = finite and np.isfinite(new_policy[i, a])
         if not finite:
             return i
         e = which[i]
-        tree.reward[e, ROOT] = 0.0
-        tree.value[e, ROOT] = value[i]
-        tree.policy[e, ROOT] = policy[i]
-        tree.terminated[e, ROOT] = False
+        reward[e, ROOT] = 0.0
+        value[e, ROOT] = new_value[i]
+        policy[e, ROOT, :] = new_policy[i, :]
+        terminated[e, ROOT] = False
         tree.stage[e, ROOT] = stage
         tree.row[e, ROOT] = e * rows_per_env
         tree.state_row[e, ROOT] = e * rows_per_env
@@ -327,7 +354,7 @@ def plant(
         tree.depth[e] = 0
         tree.path_reward[e] = 0.0
         tree.was_reset[e] = True
-        _back_up(tree, e, ROOT, discount)
+        _back_up(parent, child, reward, value, nodes, return_sum, return_max, e, ROOT, discount)
     return NOTHING_WRONG
 
 

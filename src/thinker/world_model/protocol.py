@@ -38,7 +38,8 @@ class WorldModel(Protocol):
       carries more than the agent should be shown. Without it the agent sees all of it.
     """
 
-    num_actions: int
+    @property
+    def num_actions(self) -> int: ...
 
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         """Begin a search at real observations [B, *observation_shape], reached by ``last_action`` [B].

@@ -1,0 +1,351 @@
+"""What the paper says of the augmented MDP, on small examples worked out by hand."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import FakeModel, RandomEpisodes
+
+import thinker
+from thinker.augmented import decode, layout
+from thinker.envs.sokoban import LevelSet
+from thinker.world_model import NodeOutput
+from thinker.world_model.simulator import SokobanSimulator
+
+A, B = 0, 1
+
+
+def make_env(model=None, num_envs=1, end_rate=0.0, num_actions=2, **options):
+    envs = SyncVectorEnv(
+        [partial(RandomEpisodes, n, num_actions, end_rate) for n in range(num_envs)],
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    return thinker.ThinkerEnv(envs, model or FakeModel(num_actions, 0.0), **options)
+
+
+class LetterModel:
+    """Names nodes by the path to them; a node's value is its number in order of first arrival."""
+
+    num_actions = 2
+    hidden_shape = (1,)
+
+    def __init__(self):
+        self.paths = [""]
+        self.values = {"": 0.0, "a": 1.0, "ab": 2.0, "b": 3.0, "aa": 4.0}
+
+    def _output(self, paths):
+        first = len(self.paths)
+        self.paths += paths
+        zeros = torch.zeros(len(paths))
+        return NodeOutput(
+            hidden=torch.arange(first, first + len(paths))[:, None],
+            value=torch.tensor([self.values[path] for path in paths]),
+            policy=torch.full((len(paths), 2), 0.5),
+            reward=zeros,
+            termination=zeros,
+            state=None,
+        )
+
+    def root(self, observation, last_action):
+        return self._output([""] * len(observation))
+
+    def unroll(self, hidden, action):
+        return self._output([self.paths[h] + "ab"[a] for h, a in zip(hidden[:, 0].tolist(), action.tolist())])
+
+
+def test_figure_3_of_the_paper_step_by_step():
+    """K = 6, L = 2, two actions; the third imaginary step is a forced reset."""
+    model = LetterModel()
+    env = make_env(model, stage_length=6, max_depth=2, discount=1.0)
+    obs, info = env.reset()
+    # (imaginary action, reset), the node reached, its depth, whether a reset follows, nodes asked of the model so far
+    story = [
+        ((A, 1), "a", 1, True, 1),  # chosen reset
+        ((A, 0), "a", 1, False, 1),  # the same node again: no new one
+        ((B, 0), "ab", 2, True, 2),  # forced reset: the depth has reached L
+        ((B, 1), "b", 1, True, 3),
+        ((A, 0), "a", 1, False, 3),
+    ]
+    for step, (action, path, depth, reset, asked) in enumerate(story, start=2):
+        obs, reward, terminated, _, info = env.step(np.array([action]))
+        seen = env.decode(obs["tree"])
+        assert model.paths[int(obs["hidden"][0, 0])] == path
+        assert info["depth"][0] == depth
+        assert seen["reset"][0] == reset
+        assert seen["step"][0].argmax() == step - 1
+        assert seen["current_value"][0] == model.values[path]
+        assert sum(path != "" for path in model.paths) == asked
+        assert reward[0] == 0
+        assert not terminated[0]
+    assert info["next_is_real"][0]
+    assert seen["root_child_visits"][0].tolist() == pytest.approx([3 / 6, 1 / 6])
+    assert seen["root_child_max_return"][0].tolist() == [2.0, 3.0]
+    assert seen["root_child_mean_return"][0].tolist() == [1.5, 3.0]
+    assert seen["current_child_visits"][0].tolist() == pytest.approx([0, 1 / 6])
+
+    # The real action a: its child becomes the root, with its subtree, and b's is dropped.
+    obs, _, _, _, info = env.step(np.array([[A, 0]]))
+    seen = env.decode(obs["tree"])
+    assert info["step_kind"][0] == thinker.augmented.REAL
+    assert seen["root_action"][0].tolist() == [1, 0]
+    assert seen["root_child_visits"][0].tolist() == pytest.approx([0, 1 / 6])
+    assert seen["root_child_max_return"][0].tolist() == [0, 2.0]
+
+
+def sokoban(level: str, **options):
+    board = LevelSet.parse(level)
+    return thinker.make(
+        "thinker/Sokoban-v0",
+        num_envs=1,
+        model="simulator",
+        env_options={"levels": board, "order": "sequential"},
+        seed=0,
+        **options,
+    )
+
+
+def breadth_first_actions(env: thinker.ThinkerEnv, depth: int) -> list[int]:
+    """Search all action sequences by imaginary actions, shortest first, until one imagines the level solved.
+
+    The way of appendix H: walk from the root without a reset, then reset on the last action of the sequence. All the
+    search knows is what the augmented state shows; sequences that lead to a state seen before are not continued.
+    """
+    frontier: list[list[int]] = [[]]
+    known = set()
+    for _ in range(depth):
+        next_frontier = []
+        for prefix in frontier:
+            for action in range(env.num_actions):
+                sequence = [*prefix, action]
+                for place, imagined in enumerate(sequence):
+                    reset = int(place == len(sequence) - 1)
+                    observation, *_ = env.step(np.array([[imagined, reset]]))
+                if env.decode(observation["tree"])["current_reward"][0] > 5:
+                    return sequence
+                state = observation["predicted_state"].numpy().tobytes()
+                if state not in known:
+                    known.add(state)
+                    next_frontier.append(sequence)
+        frontier = next_frontier
+    raise AssertionError("not found")
+
+
+ONE_PUSH = """\
+#####
+#@$.#
+#   #
+#   #
+#####
+"""
+FIVE_STEPS = """\
+######
+#.   #
+# $ @#
+#    #
+######
+"""  # two steps left, the second a push; around the corner; one push up
+
+
+@pytest.mark.parametrize(("level", "length"), [(ONE_PUSH, 1), (FIVE_STEPS, 5)])
+def test_breadth_first_search_through_imaginary_actions_finds_the_shortest_solution(level, length):
+    env = sokoban(level, stage_length=5000, max_depth=length, observe=("tree", "predicted_state"))
+    env.reset()
+    plan = breadth_first_actions(env, length)
+    assert len(plan) == length
+
+    # Played for real, the plan solves the level.
+    env = sokoban(level, stage_length=1, observe=("tree",))
+    env.reset()
+    for place, action in enumerate(plan):
+        _, _, terminated, _, info = env.step(np.array([[action, 0]]))
+        assert terminated[0] == (place == length - 1)
+    assert info["final_info"]["solved"][0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(stage_length=st.integers(1, 6), discount=st.sampled_from([0.5, 0.9, 1.0]), seed=st.integers(0, 1000))
+def test_returns_of_the_augmented_mdp_are_those_of_the_real_one(stage_length, discount, seed):
+    random = np.random.default_rng(seed)
+    real_actions = random.integers(0, 2, 40)
+    real = RandomEpisodes(0, 2, 0.1)
+    real.reset()
+    expected, expected_discounted = 0.0, 0.0
+    for time, action in enumerate(real_actions):
+        _, reward, terminated, truncated, _ = real.step(int(action))
+        expected += reward
+        expected_discounted += discount ** (time + 1) * reward
+        if terminated or truncated:
+            break
+
+    env = make_env(end_rate=0.1, stage_length=stage_length, discount=discount)
+    env.reset()
+    total, discounted, steps = 0.0, 0.0, 0
+    for action in real_actions:
+        for _ in range(stage_length - 1):
+            _, reward, *_ = env.step(random.integers(0, 2, (1, 2)))
+            steps += 1
+            assert reward[0] == 0
+        _, reward, terminated, truncated, info = env.step(np.array([[action, 0]]))
+        steps += 1
+        total += reward[0]
+        discounted += env.augmented_discount**steps * reward[0]
+        if terminated[0] or truncated[0]:
+            assert info["episode"]["r"][0] == pytest.approx(total)
+            assert info["episode"]["l"][0] == steps // stage_length
+            break
+    assert total == pytest.approx(expected)
+    assert discounted == pytest.approx(expected_discounted)
+
+
+def test_planning_rewards_of_a_stage_add_up_to_the_gain_in_maximum_return():
+    env = make_env(stage_length=8, max_depth=3, discount=0.9)
+    obs, info = env.reset()
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        before = env.decode(obs["tree"])["max_return"][0].item()
+        gain = 0.0
+        for _ in range(7):
+            obs, _, _, _, info = env.step(random.integers(0, 2, (1, 2)))
+            gain += info["planning_reward"][0]
+        assert gain == pytest.approx(env.decode(obs["tree"])["max_return"][0].item() - before, abs=1e-5)
+        obs, _, _, _, info = env.step(random.integers(0, 2, (1, 2)))
+        assert info["planning_reward"][0] == 0
+
+
+def test_layout_has_the_papers_size_and_decode_names_every_number_once():
+    for num_actions, stage_length in [(1, 1), (5, 20), (18, 7)]:
+        plan = layout(num_actions, stage_length)
+        assert plan.size == 10 * num_actions + stage_length + 9
+        numbers = np.arange(plan.size)
+        parts = decode(numbers, plan)
+        assert np.concatenate([np.atleast_1d(part) for part in parts.values()]).tolist() == numbers.tolist()
+    with pytest.raises(ValueError, match="has 79 numbers, but the last dimension of this one is 78"):
+        layout(5, 20).decode(np.zeros((3, 78)))
+
+
+def test_extra_features_come_last_and_tell_the_way_from_the_root_and_the_predicted_end():
+    model = FakeModel(3, termination_rate=0.5)
+    env = make_env(model, num_actions=3, stage_length=6, max_depth=4, extra=("termination", "action_sequence"))
+    assert list(env.layout.slices)[-2:] == ["action_sequence", "termination"]
+    assert env.layout.size == 10 * 3 + 6 + 9 + 4 * 3 + 1
+    env.reset()
+    hidden = model.root_hidden(np.array([0, 1]), -1)
+    ended = False
+    for depth, action in enumerate([2, 0, 1], start=1):
+        obs, *_ = env.step(np.array([[action, 0]]))
+        parts = env.decode(obs["tree"])
+        sequence = parts["action_sequence"][0].reshape(4, 3)
+        assert sequence[:depth].argmax(1).tolist() == [2, 0, 1][:depth]
+        assert sequence.sum() == depth
+        hidden = model.unroll_hidden(hidden, action)
+        ended = ended or model.describe(hidden, False)["termination"] > 0.5
+        assert parts["termination"][0] == ended
+
+
+@pytest.mark.parametrize(
+    ("hide", "kept"),
+    [
+        ("hints", {"root_value", "root_policy", "current_value", "current_policy", "current_reward"}),
+        ("base_policy_and_value", {"current_reward", "root_child_visits", "current_child_visits", "rollout_reward"}),
+    ],
+)
+def test_hidden_features_are_zero_and_all_others_are_untouched(hide, kept):
+    shown, hidden = make_env(stage_length=9), make_env(stage_length=9, hide=(hide,))
+    shown.reset(), hidden.reset()
+    random = np.random.default_rng(0)
+    for _ in range(8):
+        actions = random.integers(0, 2, (1, 2))
+        full = shown.decode(shown.step(actions)[0]["tree"])
+        part = hidden.decode(hidden.step(actions)[0]["tree"])
+    always = {"root_reward", "root_action", "current_action", "trailing_discount", "step", "reset"}
+    for name in full:
+        if name in kept | always:
+            torch.testing.assert_close(part[name], full[name])
+        else:
+            assert (part[name] == 0).all(), name
+            assert (full[name] != 0).any(), name
+
+
+def test_nothing_is_unrolled_where_all_nodes_are_known():
+    model = FakeModel(2, 0.0)
+    env = make_env(model, num_envs=3, stage_length=4)
+    env.reset()
+    env.step(np.array([[0, 1]] * 3))
+    model.calls.clear()
+    env.step(np.array([[0, 1]] * 3))
+    assert model.calls == []
+    env.step(np.array([[0, 1], [1, 1], [0, 0]]))
+    assert model.calls == [("unroll", 1)]
+
+
+def test_copied_observations_stay_what_they_were_and_uncopied_ones_do_not():
+    for copy in (True, False):
+        env = make_env(stage_length=5, copy=copy)
+        obs, _ = env.reset()
+        before = obs["tree"].clone()
+        env.step(np.array([[0, 0]]))
+        assert torch.equal(obs["tree"], before) == copy
+
+
+def test_simulator_of_sokoban_agrees_with_the_real_environment():
+    for observation in ("tiles", "rgb"):
+        envs = gym.make_vec("thinker/Sokoban-v0", 8, size=7, boxes=2, observation=observation)
+        model = SokobanSimulator(envs.single_observation_space)
+        random = np.random.default_rng(0)
+        obs, _ = envs.reset(seed=0)
+        for _ in range(200):
+            actions = random.integers(0, 5, 8)
+            root = model.root(torch.from_numpy(obs), torch.full((8,), -1))
+            imagined = model.unroll(root.hidden, torch.from_numpy(actions))
+            obs, reward, terminated, truncated, _ = envs.step(actions)
+            going_on = ~(terminated | truncated)
+            np.testing.assert_allclose(imagined.reward.numpy(), reward, rtol=1e-6)
+            np.testing.assert_array_equal(imagined.termination.numpy() > 0.5, terminated)
+            np.testing.assert_array_equal(imagined.state.numpy()[going_on], obs[going_on])
+
+
+class Snapshots(RandomEpisodes):
+    """The same environment, offering its own snapshots and forbidding copies."""
+
+    def snapshot(self):
+        return self.time
+
+    def restore(self, snapshot):
+        self.time = snapshot
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("copied")
+
+
+@pytest.mark.parametrize("kind", [RandomEpisodes, Snapshots])
+def test_general_simulator_foresees_the_real_environment_and_does_not_disturb_it(kind):
+    envs = SyncVectorEnv([partial(kind, n, 2, 0.2) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP)
+    undisturbed = SyncVectorEnv(
+        [partial(RandomEpisodes, n, 2, 0.2) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    from thinker.world_model.simulator import EnvSimulator
+
+    env = thinker.ThinkerEnv(envs, EnvSimulator(envs), stage_length=3, observe=("tree", "predicted_state", "hidden"))
+    env.reset(seed=0)
+    undisturbed.reset(seed=0)
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        actions = random.integers(0, 2, (3, 2))
+        imagined, *_ = env.step(np.stack([actions[:, 0], np.ones(3, int)], 1))
+        predicted_reward = env.decode(imagined["tree"])["current_reward"]
+        env.step(random.integers(0, 2, (3, 2)))
+        obs, reward, terminated, truncated, info = env.step(actions)
+        true_obs, true_reward, *_ = undisturbed.step(actions[:, 0])
+        np.testing.assert_allclose(predicted_reward, reward, rtol=1e-5)
+        np.testing.assert_allclose(reward, true_reward)
+        np.testing.assert_array_equal(obs["predicted_state"], true_obs)
+        going_on = ~(terminated | truncated)
+        np.testing.assert_array_equal(imagined["predicted_state"].numpy()[going_on], true_obs[going_on])
+        np.testing.assert_array_equal(imagined["hidden"].numpy(), imagined["predicted_state"].float().numpy())
