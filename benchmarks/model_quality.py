@@ -1,0 +1,139 @@
+"""How well a learned world model predicts Sokoban, against the transitions it has seen, on levels it has not.
+
+    python -m benchmarks.model_quality --size 7 --boxes 1 --variant dual-feature --transitions 200000
+
+Random play on generated levels trains the model; at each line it is asked to imagine 1 to 5 steps of random play on
+held-out levels. A board counts as right only if every square is. The base policy and values learn along, as always.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+import thinker
+from thinker.augmented import ThinkerEnv
+from thinker.world_model.build import VARIANTS
+from thinker.world_model.trainer import ModelTrainer, TrainerSettings
+
+STEPS = 5
+HELD_OUT_SEED = 1_000_000_007
+
+
+def held_out_play(size: int, boxes: int, num_envs: int = 256, windows: int = 20) -> list[dict[str, np.ndarray]]:
+    """Random play on levels of seeds far from the training ones, in windows of STEPS steps."""
+    envs = gym.make_vec("thinker/Sokoban-v0", num_envs, size=size, boxes=boxes, max_steps=60)
+    random = np.random.default_rng(HELD_OUT_SEED)
+    observation, _ = envs.reset(seed=HELD_OUT_SEED)
+    played = []
+    for _ in range(windows):
+        window: dict[str, list[np.ndarray]] = {"state": [observation.copy()], "action": [], "reward": [], "ended": []}
+        window["intact"] = []  # no episode has ended before or on this step, so that the next state belongs to it
+        intact = np.ones(num_envs, bool)
+        for _ in range(STEPS):
+            actions = random.integers(0, 5, num_envs)
+            observation, reward, terminated, truncated, _ = envs.step(actions)
+            window["action"].append(actions)
+            window["reward"].append(np.where(intact, reward, 0.0))
+            window["ended"].append(intact & terminated)
+            window["alive"] = [*window.get("alive", []), intact.copy()]
+            intact = intact & ~terminated & ~truncated
+            window["intact"].append(intact.copy())
+            window["state"].append(observation.copy())
+        played.append({key: np.stack(values) for key, values in window.items()})
+    return played
+
+
+def measure(env: ThinkerEnv, played: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """Exact boards at 1 and at STEPS steps, reward error, and how the model tells the solving steps from the others."""
+    right = np.zeros(STEPS)
+    boards = np.zeros(STEPS)
+    reward_error, alive_steps, missed, solving, false_alarms, others = 0.0, 0, 0, 0, 0, 0
+    for window in played:
+        start = torch.from_numpy(window["state"][0])
+        output = env.model.root(start, torch.full((len(start),), -1))
+        for step in range(STEPS):
+            output = env.model.unroll(output.hidden, torch.from_numpy(window["action"][step]))
+            assert output.state is not None
+            intact, alive, ended = window["intact"][step], window["alive"][step], window["ended"][step]
+            same = (output.state.numpy() == window["state"][step + 1]).all((1, 2, 3))
+            right[step] += same[intact].sum()
+            boards[step] += intact.sum()
+            reward_error += np.abs(output.reward.numpy() - window["reward"][step])[alive].sum()
+            alive_steps += int(alive.sum())
+            predicted = output.termination.numpy() > 0.5
+            missed += int((~predicted & ended).sum())
+            solving += int(ended.sum())
+            false_alarms += int((predicted & alive & ~ended).sum())
+            others += int((alive & ~ended).sum())
+    return {
+        "exact_1": float(right[0] / boards[0]),
+        f"exact_{STEPS}": float(right[-1] / boards[-1]),
+        "reward_error": reward_error / alive_steps,
+        "missed_ends": missed / max(solving, 1),
+        "false_ends": false_alarms / others,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=7, help="board size (default 7)")
+    parser.add_argument("--boxes", type=int, default=1, help="boxes (default 1)")
+    parser.add_argument("--variant", choices=VARIANTS, default="dual-feature")
+    parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
+    parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
+    parser.add_argument("--envs", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="also append the lines to this file, as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+
+    training = TrainerSettings(
+        state_reward_learning_rate=3e-3, value_policy_learning_rate=1e-3, warm_up_transitions=5_000, gradient_clip=10.0
+    )
+    env = thinker.make(
+        "thinker/Sokoban-v0",
+        num_envs=options.envs,
+        model=options.variant,
+        stage_length=1,
+        seed=options.seed,
+        training=training,
+        total_transitions=options.transitions,
+        observe=("tree", "predicted_state"),
+        env_options={"size": options.size, "boxes": options.boxes, "max_steps": 60},
+    )
+    assert isinstance(env.learner, ModelTrainer)
+    played = held_out_play(options.size, options.boxes)
+    print(f"{options.variant}, {options.size}x{options.size}, {options.boxes} box(es), seed {options.seed}")
+    print("transitions  exact@1  exact@5  reward error  missed ends  false ends  minutes")
+    random = np.random.default_rng(options.seed)
+    env.reset()
+    start = time.perf_counter()
+    next_line = options.every
+    while env.learner.collected_transitions < options.transitions:
+        env.step(np.stack([random.integers(0, 5, options.envs), np.zeros(options.envs, int)], 1))
+        if env.learner.collected_transitions >= next_line:
+            next_line += options.every
+            line = measure(env, played)
+            minutes = (time.perf_counter() - start) / 60
+            print(
+                f"{env.learner.collected_transitions:>11,}  {line['exact_1']:>7.2%}  {line['exact_5']:>7.2%}  "
+                f"{line['reward_error']:>12.5f}  {line['missed_ends']:>11.2%}  {line['false_ends']:>10.3%}  {minutes:>7.1f}",
+                flush=True,
+            )
+            if options.out:
+                with options.out.open("a") as file:
+                    record = {**line, "transitions": env.learner.collected_transitions, "minutes": minutes}
+                    record |= {"variant": options.variant, "size": options.size, "boxes": options.boxes}
+                    file.write(json.dumps(record | {"seed": options.seed}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
