@@ -349,3 +349,59 @@ def test_general_simulator_foresees_the_real_environment_and_does_not_disturb_it
         going_on = ~(terminated | truncated)
         np.testing.assert_array_equal(imagined["predicted_state"].numpy()[going_on], true_obs[going_on])
         np.testing.assert_array_equal(imagined["hidden"].numpy(), imagined["predicted_state"].float().numpy())
+
+
+def test_a_saved_environment_goes_on_exactly_where_it_was():
+    import copy
+
+    def make():
+        return thinker.make(
+            "thinker/Sokoban-v0",
+            num_envs=3,
+            stage_length=4,
+            model="simulator",
+            seed=0,
+            env_options={"size": 6, "boxes": 1, "max_steps": 5},
+            observe=("tree", "hidden", "predicted_state"),
+        )
+
+    random = np.random.default_rng(0)
+    first, second = make(), make()
+    first.reset()
+    for moment in range(1, 40):
+        first.step(random.integers(0, (5, 2), (3, 2)))
+        if moment % 7 == 0:
+            state = copy.deepcopy(first.state_dict())
+            second.load_state_dict(state)
+            second.envs.restore(first.envs.snapshot())
+            snapshot = copy.deepcopy(first.envs.snapshot())
+            for _ in range(25):
+                actions = random.integers(0, (5, 2), (3, 2))
+                one, other = first.step(actions), second.step(actions)
+                for key in one[0]:
+                    assert torch.equal(one[0][key], other[0][key])
+                for i in (1, 2, 3):
+                    np.testing.assert_array_equal(one[i], other[i])
+                np.testing.assert_array_equal(one[4]["root_value"], other[4]["root_value"])
+                np.testing.assert_array_equal(one[4]["planning_reward"], other[4]["planning_reward"])
+            first.envs.restore(snapshot)
+            first.load_state_dict(state)
+
+
+def test_refresh_asks_a_changed_model_for_the_roots_again():
+    model = FakeModel(2, 0.0)
+    env = make_env(model, stage_length=3)
+    env.reset()
+    for _ in range(3):
+        before, *_ = env.step(np.array([[1, 0]]))
+    env.model = FakeModel(2, 0.0, version=1)
+    after = env.refresh()
+    expected = env.model.root_hidden(np.array([0, 2]), 1)
+    assert int(after["hidden"][0, 0]) == int(torch.tensor(expected).float())
+    assert (
+        env.decode(after["tree"])["root_child_visits"].tolist()
+        == env.decode(before["tree"])["root_child_visits"].tolist()
+    )
+    env.step(np.array([[1, 0]]))
+    with pytest.raises(RuntimeError, match="belongs at a stage's start, not after step 2"):
+        env.refresh()

@@ -6,7 +6,6 @@ trees and asks the model for the nodes that are new, `_real_step` acts in the re
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
@@ -27,7 +26,8 @@ from thinker.augmented.checks import (
     checked_policy,
     not_finite,
 )
-from thinker.augmented.real import RealStep, adapt
+from thinker.augmented.episodes import Episodes
+from thinker.augmented.real import adapt
 from thinker.augmented.representation import NO_COLUMN, Extra, Hidden, layout, represent
 from thinker.augmented.rows import Rows
 from thinker.world_model.protocol import EPISODE_START, Learner, NodeOutput, WorldModel
@@ -128,9 +128,8 @@ class ThinkerEnv(VectorEnv):
         self._step = 0  # k of Algorithm 1; 0 before the first reset
         self._stage = 0
         self._observation = np.zeros(0)
-        self._episode_return = np.zeros(self.num_envs)
-        self._episode_length = np.zeros(self.num_envs, np.int64)
-        self._episode_start = np.zeros(self.num_envs)
+        self._last_action = np.zeros(0, np.int64)
+        self._episodes = Episodes(self.num_envs)
         self._constant = _constant_info(self.num_envs)
 
         self.single_action_space = spaces.MultiDiscrete([self.num_actions, 2])
@@ -149,9 +148,7 @@ class ThinkerEnv(VectorEnv):
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         self._observation, info = self._real.reset(seed, options)
         search.clear(self._tree, self._every_env)
-        self._episode_return[:] = 0
-        self._episode_length[:] = 0
-        self._episode_start[:] = time.perf_counter()
+        self._episodes.reset()
         self._step = 1
         self._plant_roots(np.full(self.num_envs, EPISODE_START))
         return self._observe(), {**info, **self._info(REAL, np.zeros(self.num_envs, np.float32))}
@@ -217,7 +214,7 @@ class ThinkerEnv(VectorEnv):
             final_value[last], final_observations = self._plant_final(last, real.final_observation[last], action[last])
             self._add_final_info(info, last, final_observations, ended)
             search.clear(self._tree, np.flatnonzero(ended))
-        self._count_episodes(info, real, ended)
+        self._episodes.count(info, real.reward, real.happened, ended)
 
         self._observation = real.observation
         if self.learner is not None:
@@ -239,10 +236,21 @@ class ThinkerEnv(VectorEnv):
         info |= self._info(REAL, np.zeros(self.num_envs, np.float32))
         return self._observe(), real.reward, real.terminated, real.truncated, info
 
+    def refresh(self) -> dict[str, Any]:
+        """At a stage's start, ask the model for the roots again, and return the new observations.
+
+        For a model whose weights have changed since the last real step.
+        """
+        if self._step != 1:
+            raise RuntimeError(f"refresh() belongs at a stage's start, not after step {self._step} of the stage")
+        self._plant_roots(self._last_action)
+        return self._observe()
+
     # ---------------------------------------------------------------------------------------- roots and outputs
 
     def _plant_roots(self, last_action: np.ndarray) -> None:
         """Begin a stage in every environment at its real observation."""
+        self._last_action = last_action
         self._stage += 1
         with torch.no_grad():
             output = self.model.root(torch.from_numpy(self._observation), torch.from_numpy(last_action))
@@ -336,23 +344,42 @@ class ThinkerEnv(VectorEnv):
                 final[environment] = observation
         info["final_obs"], info["_final_obs"] = final, ended.copy()
 
-    def _count_episodes(self, info: dict[str, Any], real: RealStep, ended: np.ndarray) -> None:
-        """Gymnasium's episode statistics, where the real environments do not keep them themselves."""
-        self._episode_return += real.reward
-        self._episode_length += real.happened
-        if not ended.any():
-            return
-        now = time.perf_counter()
-        if "episode" not in info:
-            info["episode"] = {
-                "r": np.where(ended, self._episode_return, 0.0),
-                "l": np.where(ended, self._episode_length, 0),
-                "t": np.where(ended, now - self._episode_start, 0.0),
-            }
-            info["_episode"] = ended.copy()
-        self._episode_return[ended] = 0
-        self._episode_length[ended] = 0
-        self._episode_start[ended] = now
+    # ---------------------------------------------------------------------------------------------- exact resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """Trees, hidden states and counters: all but the real environments, the model and the learner.
+
+        Plain dicts of arrays, tensors and numbers. They are the live ones: copy or write them before the next step.
+        """
+        return {
+            "tree": self._tree._asdict(),
+            "hidden": self._hidden_rows.state_dict() if self._hidden_rows else None,
+            "state": self._state_rows.state_dict() if self._state_rows else None,
+            "real": self._real.state_dict(),
+            "step": self._step,
+            "stage": self._stage,
+            "observation": self._observation,
+            "last_action": self._last_action,
+            "episodes": self._episodes.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``, saved by an environment that was made with the same arguments.
+
+        Restore the real environments after it: they may be reset here.
+        """
+        if self._hidden_rows is None and state["hidden"] is not None:
+            self.reset()  # makes room for the hidden states
+        for name, array in state["tree"].items():
+            getattr(self._tree, name)[...] = array
+        for rows, saved in ((self._hidden_rows, state["hidden"]), (self._state_rows, state["state"])):
+            if rows is not None:
+                rows.load_state_dict(saved)
+        self._real.load_state_dict(state["real"])
+        self._step, self._stage = int(state["step"]), int(state["stage"])
+        self._observation, self._last_action = np.array(state["observation"]), np.array(state["last_action"])
+        self._episodes.load_state_dict(state["episodes"])
+        self._represent()
 
     # ------------------------------------------------------------------------------------------------- the rest
 

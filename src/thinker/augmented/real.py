@@ -48,6 +48,15 @@ class RealEnvs(ABC):
     def step(self, actions: np.ndarray) -> RealStep:
         """Step with ``actions`` [E], 0 .. A - 1."""
 
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """What is remembered beside the environments themselves; not copies."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from ``state``."""
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
+
     def _step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._first_action != 0:
             actions = actions + self._first_action
@@ -153,6 +162,10 @@ class Waiting(RealEnvs):
         ended = terminated | truncated
         self._final[ended] = observation[ended]
         return step
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Which rows wait, and in which final states."""
+        return {"terminated": self._terminated, "truncated": self._truncated, "final": self._final}
 
 
 def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:

@@ -33,6 +33,14 @@ class Rows:
         values = self._storage.index_select(0, self._index(rows))
         return values.permute(0, 3, 1, 2) if self._channels_last else values
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """All rows, as they lie in memory; not a copy."""
+        return {"storage": self._storage}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over all rows."""
+        self._storage.copy_(state["storage"])
+
     def _to_storage(self, values: Tensor) -> Tensor:
         return values.permute(0, 2, 3, 1) if self._channels_last else values
 
