@@ -114,7 +114,7 @@ def sokoban(level: str, **options):
 def breadth_first_actions(env: thinker.ThinkerEnv, depth: int) -> list[int]:
     """Search all action sequences by imaginary actions, shortest first, until one imagines the level solved.
 
-    The way of appendix H: walk from the root without a reset, then reset on the last action of the sequence. All the
+    The way of appendix I.2: walk from the root without a reset, then reset on the last action of the sequence. All the
     search knows is what the augmented state shows; sequences that lead to a state seen before are not continued.
     """
     frontier: list[list[int]] = [[]]

@@ -1,4 +1,4 @@
-"""Perfect world models: the real dynamics as a simulator, with a given base policy and value (the paper's appendix F).
+"""Perfect world models: the real dynamics as a simulator, with a given base policy and value (the paper's appendix H).
 
 `SokobanSimulator` is native and stateless: the board is the hidden state. `EnvSimulator` serves any environment that
 offers ``snapshot()`` and ``restore(snapshot)``, or that can be deep-copied; it steps one environment after another.
