@@ -16,6 +16,7 @@ from reference import FakeModel, RandomEpisodes, ReferenceThinker
 
 import thinker
 from thinker.augmented import SingleThinkerEnv, ThinkerEnv, single_vector
+from thinker.world_model.trainer import TrainerSettings
 
 SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
 
@@ -53,6 +54,9 @@ class Witness:
     def observe(self, transition):
         self.transitions.append(transition)
 
+    def abandon(self):
+        self.transitions.append("abandoned")
+
     def rows(self, row):
         return [
             (
@@ -63,7 +67,7 @@ class Witness:
                 t.truncated[row],
                 t.next_observation[row],
             )
-            for t in self.transitions
+            for t in self.transitions[1:]
             if t.valid[row]
         ]
 
@@ -160,7 +164,7 @@ def test_a_learner_is_told_every_real_transition_with_values_and_policy():
         results = [reference.step(*pair) for reference, pair in zip(rows, actions)]
         if step % 3 == 2:
             told = witness.transitions[-1]
-            assert len(witness.transitions) == step // 3 + 1
+            assert len(witness.transitions) == step // 3 + 2
             np.testing.assert_allclose(told.policy, policy, rtol=1e-6)
             np.testing.assert_array_equal(told.action, actions[:, 0])
             for row, result in enumerate(results):
@@ -175,6 +179,18 @@ def test_a_learner_is_told_every_real_transition_with_values_and_policy():
                     told.next_observation[row], final["real_state"] if final else result["real_state"]
                 )
         root_values = [result["root_value"] for result in results]
+
+
+def test_a_learned_model_survives_a_reset_in_the_middle_of_episodes():
+    training = TrainerSettings(warm_up_transitions=40, batch_size=4)
+    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, training=training)
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        env.reset()
+        for _ in range(60):
+            env.step(random.integers(0, 2, (4, 2)))
+    assert env.learner.collected_transitions == 3 * 30 * 4
+    assert env.learner.trained_transitions > 0
 
 
 def test_actions_with_an_offset_reach_the_environment():

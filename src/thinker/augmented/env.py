@@ -147,6 +147,8 @@ class ThinkerEnv(VectorEnv):
             raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         self._observation, info = self._real.reset(seed, options)
+        if self.learner is not None:
+            self.learner.abandon()
         search.clear(self._tree, self._every_env)
         self._episodes.reset()
         self._step = 1

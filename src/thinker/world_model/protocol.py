@@ -61,3 +61,7 @@ class Learner(Protocol):
     def observe(self, transition: RealTransition) -> object:
         """Take in one real step of all environments, and train if training is due."""
         ...
+
+    def abandon(self) -> None:
+        """All episodes under way were cut off by a reset of the environments."""
+        ...

@@ -1,0 +1,133 @@
+"""What a sequence of real transitions teaches: targets of equations 2 and 3, multi-step returns of appendix B.
+
+The paper prints the last reward of the multi-step return with one discount too many; here r_{t+2L} is discounted by
+γ^(2L-l-1), as in any multi-step return.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+# How a transition left its episode.
+CONTINUES = 0
+TERMINATED = 1
+TRUNCATED = 2
+
+TRANSITION = np.dtype(
+    [
+        ("frame", np.int64),  # position of the newest frame of s_t in the environment's stream of frames
+        ("action", np.int32),  # a_t
+        ("last_action", np.int32),  # the action that led to s_t, EPISODE_START at an episode's start
+        ("reward", np.float32),  # r_{t+1}
+        ("root_value", np.float32),  # mean return of the root s_t at the end of its stage
+        ("final_value", np.float32),  # the model's value of s_{t+1} where the episode ended
+        ("outcome", np.int32),  # CONTINUES, TERMINATED or TRUNCATED
+    ]
+)
+"""One stored transition, without its frame and its policy."""
+
+
+class SequenceTargets(NamedTuple):
+    """The targets and masks of a `SequenceBatch`, as NumPy arrays, and where the frames lie."""
+
+    frame: np.ndarray  # [N, L+1] int64   newest frames of s_t .. s_{t+L}; after the episode's end its final one
+    last_action: np.ndarray  # [N] int64
+    action: np.ndarray  # [N, L] int64
+    reward: np.ndarray  # [N, L] float32
+    termination: np.ndarray  # [N, L] float32
+    value_target: np.ndarray  # [N, L+1] float32
+    policy_target: np.ndarray  # [N, L+1, A] float32
+    state_mask: np.ndarray  # [N, L] float32
+    transition_mask: np.ndarray  # [N, L] float32
+    value_mask: np.ndarray  # [N, L+1] float32
+    policy_mask: np.ndarray  # [N, L+1] float32
+
+
+@numba.njit(cache=True)
+def sequence_targets(
+    ring: np.ndarray,  # [E, C] TRANSITION
+    policies: np.ndarray,  # [E, C, A]
+    row: np.ndarray,  # [N] the environment of each sequence
+    start: np.ndarray,  # [N] t, counted from the first transition of the environment
+    unroll_length: int,
+    discount: float,
+    padding_action: np.ndarray,  # [N, L]
+) -> SequenceTargets:
+    """Targets of the sequences that start at ``start``.
+
+    Of each sequence, 2L + 1 transitions from t on must be stored, or all up to the episode's end if that comes
+    earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) whatever the action, so
+    the actions there are ``padding_action``; after a truncation nothing is known and everything is masked.
+    """
+    num_sequences, length, num_actions = row.shape[0], ring.shape[1], policies.shape[2]
+    horizon = 2 * unroll_length
+    transitions = (num_sequences, unroll_length)
+    states = (num_sequences, unroll_length + 1)
+    frame = np.empty(states, np.int64)
+    last_action = np.empty(num_sequences, np.int64)
+    action = padding_action.copy()
+    reward = np.zeros(transitions, np.float32)
+    termination = np.zeros(transitions, np.float32)
+    value_target = np.zeros(states, np.float32)
+    policy_target = np.zeros((num_sequences, unroll_length + 1, num_actions), np.float32)
+    state_mask = np.zeros(transitions, np.float32)
+    transition_mask = np.zeros(transitions, np.float32)
+    value_mask = np.zeros(states, np.float32)
+    policy_mask = np.zeros(states, np.float32)
+
+    for n in range(num_sequences):
+        stream = ring[row[n]]
+        t = start[n]
+
+        # How many transitions of the episode lie before t + 2L, and how the last of them left it.
+        steps = 1
+        while steps < horizon and stream[(t + steps - 1) % length].outcome == CONTINUES:
+            steps += 1
+        last = stream[(t + steps - 1) % length]
+        terminated = last.outcome == TERMINATED
+
+        if terminated:
+            value = 0.0
+        elif last.outcome == TRUNCATED:
+            value = float(last.final_value)
+        else:
+            value = float(stream[(t + horizon) % length].root_value)
+        for step in range(steps - 1, -1, -1):
+            value = stream[(t + step) % length].reward + discount * value
+            if step <= unroll_length:
+                value_target[n, step] = value
+
+        last_action[n] = stream[t % length].last_action
+        for step in range(unroll_length + 1):
+            frame[n, step] = stream[t % length].frame + min(step, steps)
+            known = step < steps  # an action was taken in this state
+            value_mask[n, step] = known or terminated
+            policy_mask[n, step] = known
+            if known:
+                policy_target[n, step] = policies[row[n], (t + step) % length]
+
+        for step in range(unroll_length):
+            known = step < steps
+            state_mask[n, step] = known
+            transition_mask[n, step] = known or terminated
+            termination[n, step] = terminated and step >= steps - 1
+            if known:
+                action[n, step] = stream[(t + step) % length].action
+                reward[n, step] = stream[(t + step) % length].reward
+
+    return SequenceTargets(
+        frame,
+        last_action,
+        action,
+        reward,
+        termination,
+        value_target,
+        policy_target,
+        state_mask,
+        transition_mask,
+        value_mask,
+        policy_mask,
+    )

@@ -1,0 +1,244 @@
+"""Trains a world model from what the agent really did, in step with the collection of it (the paper's appendix B)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from thinker.world_model.losses import model_losses
+from thinker.world_model.replay import Replay
+from thinker.world_model.transition import RealTransition, SequenceBatch
+
+
+class InferenceCopy(Protocol):
+    """A copy of the network for acting, which takes over new weights when told."""
+
+    def load_from(self, network: Any) -> object: ...
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """How the model is trained. The defaults are the paper's (table of hyperparameters), but for the warm-up."""
+
+    learning_rate: float = 1e-4  # annealed linearly to 0 over the run
+    state_reward_learning_rate: float | None = None  # of the state-reward network; None: learning_rate
+    value_policy_learning_rate: float | None = None  # of the value-policy network; None: learning_rate
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    adam_epsilon: float = 1e-8
+    gradient_clip: float | None = None  # largest norm of the gradient of each network; None: not clipped
+    batch_size: int = 128  # sequences
+    unroll_length: int = 5  # L, transitions in a sequence
+    replay_ratio: float = 6.0  # transitions trained on for every transition collected
+    warm_up_transitions: int = 5_000  # collected before training begins; the paper: 200,000, for runs of 50,000,000
+    count_warm_up: bool = False  # True: those count for the ratio, so that training begins with a burst
+    first_importance_exponent: float = 0.4  # β at the run's beginning
+    last_importance_exponent: float = 1.0  # β at its end
+    reward_loss_scale: float = 1.0
+    termination_loss_scale: float = 1.0
+    state_loss_scale: float = 10.0
+    value_loss_scale: float = 0.25
+    policy_loss_scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "unroll_length", "replay_ratio", "adam_epsilon"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, (int, float)) and not 0 <= value < math.inf:
+                raise ValueError(f"{name}={value}: must be finite and not negative")
+        if self.gradient_clip == 0:
+            raise ValueError("gradient_clip=0 would stop all learning: use None for no clipping")
+
+    def learning_rate_of(self, group: str) -> float:
+        """The rate at the run's beginning for a group of `LearnedModel.parameter_groups`."""
+        own = {"state_reward": self.state_reward_learning_rate, "value_policy": self.value_policy_learning_rate}
+        rate = own.get(group)
+        return self.learning_rate if rate is None else rate
+
+    def loss_scale(self, loss: str) -> float:
+        scale: float = getattr(self, f"{loss}_loss_scale")
+        return scale
+
+
+class ModelTrainer:
+    """Stores real transitions and trains the network on as many sequences as the replay ratio allows, never a race.
+
+    Training begins once ``warm_up_transitions`` are collected and the replay can fill a batch. Count from there on
+    (with ``count_warm_up``: from the very beginning) the transitions collected, and those trained on, ``batch_size``
+    times ``unroll_length`` for each batch. Then after every `observe`
+
+        trained <= replay_ratio * collected < trained + batch_size * unroll_length.
+
+    Learning rates fall linearly to 0, and β rises linearly, over ``total_transitions`` collected; with None both stay
+    as they begin. ``network`` is a `LearnedModel` or a `ValuePolicyNetwork`.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        replay: Replay,
+        settings: TrainerSettings,
+        total_transitions: int | None,
+        inference: Sequence[InferenceCopy] = (),
+    ) -> None:
+        if replay.unroll_length != settings.unroll_length:
+            raise ValueError(
+                f"the replay gives sequences of unroll_length={replay.unroll_length}, the settings say "
+                f"{settings.unroll_length}: make both the same"
+            )
+        if total_transitions is not None and total_transitions <= settings.warm_up_transitions:
+            raise ValueError(
+                f"total_transitions={total_transitions} end before warm_up_transitions="
+                f"{settings.warm_up_transitions} are over, so the model would never be trained: lower the warm-up"
+            )
+        self.network = network
+        self.replay = replay
+        self.settings = settings
+        self.total_transitions = total_transitions
+        self.inference = tuple(inference)
+        self.collected_transitions = 0
+        self.trained_transitions = 0
+        self._uncounted_transitions: int | None = None  # collected before the ratio counts; None until training begins
+        self._metrics: dict[str, float] = {}
+        self._scales: Mapping[str, float] = {name: settings.loss_scale(name) for name in network.loss_names}
+        self._groups: dict[str, list[nn.Parameter]] = network.parameter_groups()
+        self._device = next(network.parameters()).device
+        self._optimizer = torch.optim.Adam(
+            [{"params": parameters, "name": name} for name, parameters in self._groups.items()],
+            lr=settings.learning_rate,
+            betas=settings.adam_betas,
+            eps=settings.adam_epsilon,
+        )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The counts, and the losses, rates, β, value error and gradient norms of the latest batch if there was one."""
+        return {
+            **self._metrics,
+            "replay/collected_transitions": self.collected_transitions,
+            "replay/trained_transitions": self.trained_transitions,
+        }
+
+    def observe(self, transition: RealTransition) -> dict[str, float]:
+        """Store a real step of all environments, train on what has become due, and return the latest `metrics`."""
+        self.store(transition)
+        return self.train()
+
+    def store(self, transition: RealTransition) -> None:
+        """Store a real step of all environments, to be trained on later."""
+        self.replay.add(transition)
+        self.collected_transitions += int(transition.valid.sum())
+
+    def abandon(self) -> None:
+        """All episodes under way were cut off by a reset: the next real step begins new ones."""
+        self.replay.abandon_episodes()
+
+    def train(self) -> dict[str, float]:
+        """Train on what has become due, and return the latest `metrics`."""
+        trained_before = self.trained_transitions
+        while self._batch_is_due():
+            self._train_batch()
+        if self.trained_transitions > trained_before:
+            for copy in self.inference:
+                copy.load_from(self.network)
+        return self.metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network, optimiser, replay and counters: plain dicts of arrays, tensors, numbers and strings.
+
+        Arrays and tensors are the live ones: write them out or copy them before training goes on.
+        """
+        return {
+            "network": dict(self.network.state_dict()),
+            "optimizer": {
+                name: dict(self._optimizer.state[parameter])
+                for name, parameter in self.network.named_parameters()
+                if parameter in self._optimizer.state
+            },
+            "replay": self.replay.state_dict(),
+            "collected_transitions": self.collected_transitions,
+            "trained_transitions": self.trained_transitions,
+            "uncounted_transitions": -1 if self._uncounted_transitions is None else self._uncounted_transitions,
+            "metrics": dict(self._metrics),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``, saved by a trainer that was made with the same arguments."""
+        self.network.load_state_dict(state["network"])
+        self._optimizer.state.clear()
+        for name, parameter in self.network.named_parameters():
+            if name in state["optimizer"]:
+                saved = state["optimizer"][name]
+                self._optimizer.state[parameter] = {
+                    "step": saved["step"].clone(),
+                    # Laid out in memory as the parameter is.
+                    "exp_avg": torch.empty_like(parameter).copy_(saved["exp_avg"]),
+                    "exp_avg_sq": torch.empty_like(parameter).copy_(saved["exp_avg_sq"]),
+                }
+        self.replay.load_state_dict(state["replay"])
+        self.collected_transitions = state["collected_transitions"]
+        self.trained_transitions = state["trained_transitions"]
+        uncounted = state["uncounted_transitions"]
+        self._uncounted_transitions = None if uncounted < 0 else uncounted
+        self._metrics = dict(state["metrics"])
+        for copy in self.inference:
+            copy.load_from(self.network)
+
+    def _batch_is_due(self) -> bool:
+        settings = self.settings
+        if self._uncounted_transitions is None:
+            if self.collected_transitions < settings.warm_up_transitions or len(self.replay) < settings.batch_size:
+                return False
+            self._uncounted_transitions = 0 if settings.count_warm_up else self.collected_transitions
+        counted = self.collected_transitions - self._uncounted_transitions
+        batch_transitions = settings.batch_size * settings.unroll_length
+        return self.trained_transitions + batch_transitions <= settings.replay_ratio * counted
+
+    def _train_batch(self) -> None:
+        settings = self.settings
+        progress = min(self.collected_transitions / self.total_transitions, 1.0) if self.total_transitions else 0.0
+        first, last = settings.first_importance_exponent, settings.last_importance_exponent
+        importance_exponent = first + (last - first) * progress
+        batch = self.replay.sample(settings.batch_size, importance_exponent)
+        output = model_losses(self.network, self._to_device(batch), self._scales)
+        losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
+        for name, loss in losses.items():
+            self._check_finite(f"the loss of {name}", loss)
+
+        self._optimizer.zero_grad()
+        output.total.backward()
+        metrics = {f"loss/{name}": loss for name, loss in losses.items()}
+        clip = math.inf if settings.gradient_clip is None else settings.gradient_clip
+        for group in self._optimizer.param_groups:
+            norm = float(nn.utils.clip_grad_norm_(group["params"], clip))
+            self._check_finite(f"the gradient of {group['name']}", norm)
+            group["lr"] = settings.learning_rate_of(group["name"]) * (1.0 - progress)
+            metrics[f"gradient_norm/{group['name']}"] = norm
+            metrics[f"learning_rate/{group['name']}"] = group["lr"]
+        self._optimizer.step()
+        self.replay.update_priorities(batch.index, output.value_error)
+        self.trained_transitions += settings.batch_size * settings.unroll_length
+        metrics["replay/importance_exponent"] = importance_exponent
+        metrics["replay/value_error"] = float(output.value_error.mean())
+        self._metrics = metrics
+
+    def _check_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"{what} is {value} after {self.trained_transitions} transitions trained on; the weights are still "
+                "those of the batch before. Lower the learning rate, set gradient_clip, or scale the rewards down"
+            )
+
+    def _to_device(self, batch: SequenceBatch) -> SequenceBatch:
+        if self._device.type == "cpu":
+            return batch
+        moved: dict[str, Any] = {
+            name: value.to(self._device) for name, value in vars(batch).items() if isinstance(value, torch.Tensor)
+        }
+        return dataclasses.replace(batch, **moved)

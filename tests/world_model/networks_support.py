@@ -1,0 +1,61 @@
+"""Small networks and random batches for the tests of the networks, the losses and inference."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from thinker.world_model.sizes import ImageSize, ModelSize, TilesSize, VectorSize
+from thinker.world_model.transition import SequenceBatch
+
+NUM_ACTIONS = 3
+
+_infinity = np.inf
+CARTPOLE = gym.spaces.Box(
+    np.array([-4.8, -_infinity, -0.42, -_infinity], np.float32), np.array([4.8, _infinity, 0.42, _infinity], np.float32)
+)
+KINDS: dict[str, tuple[gym.Space, ModelSize]] = {
+    "image": (gym.spaces.Box(0, 255, (3, 16, 20), np.uint8), ImageSize(channels=4, unroll_blocks=2)),
+    "image-channels-last": (gym.spaces.Box(0, 255, (17, 16, 1), np.uint8), ImageSize(channels=4, unroll_blocks=2)),
+    "stacked": (gym.spaces.Box(0, 255, (4, 17, 16), np.uint8), ImageSize(4, unroll_blocks=1, stacked_frames=4)),
+    "tiles": (gym.spaces.Box(0, 1, (3, 4, 5), np.uint8), TilesSize(channels=8)),
+    "vector": (CARTPOLE, VectorSize(channels=16)),
+}
+
+
+def random_observations(space: gym.Space, shape: tuple[int, ...], rng: np.random.Generator) -> torch.Tensor:
+    """Observations [*shape, *observation_shape] inside of the space's bounds."""
+    if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        high = np.minimum(space.high, 3.0)
+        return torch.from_numpy((rng.uniform(-1, 1, (*shape, *space.shape)) * high).astype(space.dtype))
+    high = int(space.high.max()) if isinstance(space, gym.spaces.Box) else 1
+    return torch.from_numpy(rng.integers(0, high + 1, (*shape, *space.shape)).astype(space.dtype))
+
+
+def random_batch(space: gym.Space, num_sequences: int, unroll_length: int, *, seed: int = 0) -> SequenceBatch:
+    """A batch in which every field and every mask is random."""
+    rng = np.random.default_rng(seed)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(rng.uniform(-1, 1, shape).astype(np.float32))
+
+    def coin(*shape: int) -> torch.Tensor:
+        return torch.from_numpy((rng.random(shape) < 0.7).astype(np.float32))
+
+    n, length = num_sequences, unroll_length
+    return SequenceBatch(
+        observation=random_observations(space, (n, length + 1), rng),
+        last_action=torch.from_numpy(rng.integers(-1, NUM_ACTIONS, n)),
+        action=torch.from_numpy(rng.integers(0, NUM_ACTIONS, (n, length))),
+        reward=uniform(n, length),
+        termination=coin(n, length),
+        value_target=uniform(n, length + 1),
+        policy_target=uniform(n, length + 1, NUM_ACTIONS).mul(3).softmax(-1),
+        state_mask=coin(n, length),
+        transition_mask=coin(n, length),
+        value_mask=coin(n, length + 1),
+        policy_mask=coin(n, length + 1),
+        weight=uniform(n) + 1.5,
+        index=np.arange(n),
+    )

@@ -1,0 +1,284 @@
+"""The networks of appendix C: shapes, beginnings, and that training and acting see the same model."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from networks_support import KINDS, NUM_ACTIONS, random_batch, random_observations
+from torch import Tensor, nn
+
+from thinker.world_model import EPISODE_START, WorldModel
+from thinker.world_model.blocks import ActionLayer, one_hot_action
+from thinker.world_model.build import VARIANTS, build_model, build_value_policy
+from thinker.world_model.losses import default_scales, model_losses
+from thinker.world_model.network import LearnedModel
+from thinker.world_model.sizes import SIZES, ImageSize, TilesSize
+
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def build(kind: str, variant: str = "dual-feature", *, trained: bool = False) -> LearnedModel:
+    """A small model; ``trained`` gives its zero layers random weights, as if it had learned something."""
+    space, size = KINDS[kind]
+    model = build_model(space, NUM_ACTIONS, variant=variant, size=size)
+    if trained:
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if not parameter.any():
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+@EVERY_KIND
+@EVERY_VARIANT
+def test_training_unroll_equals_root_and_unroll_step_by_step(kind: str, variant: str) -> None:
+    model = build(kind, variant, trained=True)
+    batch = random_batch(KINDS[kind][0], num_sequences=3, unroll_length=4)
+    predictions = model.predict(batch)
+    node = model.root(batch.observation[:, 0], batch.last_action)
+    assert not node.reward.any()
+    assert not node.termination.any()
+    for step in range(5):
+        if step > 0:
+            node = model.unroll(node.hidden, batch.action[:, step - 1])
+            assert predictions.reward is not None
+            assert predictions.termination_logit is not None
+            torch.testing.assert_close(node.reward, predictions.reward[:, step - 1])
+            torch.testing.assert_close(node.termination, predictions.termination_logit[:, step - 1].sigmoid())
+        torch.testing.assert_close(node.value, predictions.value[:, step])
+        torch.testing.assert_close(node.policy, predictions.policy_logits[:, step].softmax(-1))
+
+
+@EVERY_KIND
+@EVERY_VARIANT
+def test_nodes_have_the_shapes_and_types_of_the_protocol(kind: str, variant: str) -> None:
+    space, model = KINDS[kind][0], build(kind, variant)
+    assert isinstance(model, WorldModel)
+    observation = random_observations(space, (5,), np.random.default_rng(0))
+    root = model.root(observation, torch.full((5,), EPISODE_START))
+    node = model.unroll(root.hidden, torch.arange(5) % NUM_ACTIONS)
+    for output in (root, node):
+        assert model.observe_hidden(output.hidden).shape == (5, *model.hidden_shape)
+        assert output.hidden.dtype == output.value.dtype == output.policy.dtype == torch.float32
+        assert output.value.shape == output.reward.shape == output.termination.shape == (5,)
+        assert output.policy.shape == (5, NUM_ACTIONS)
+        if model.state_loss is None:
+            assert output.state is None
+        else:
+            assert output.state is not None
+            assert output.state.shape == observation.shape
+            assert output.state.dtype == observation.dtype
+    assert root.hidden.shape == node.hidden.shape
+    if model.state_loss is not None:
+        assert root.state is observation
+
+
+@EVERY_KIND
+@EVERY_VARIANT
+def test_fresh_models_have_uniform_policies_and_zero_values_and_rewards(kind: str, variant: str) -> None:
+    model = build(kind, variant)
+    observation = random_observations(KINDS[kind][0], (4,), np.random.default_rng(0))
+    root = model.root(observation, torch.arange(4) % NUM_ACTIONS)
+    node = model.unroll(root.hidden, torch.arange(4) % NUM_ACTIONS)
+    for output in (root, node):
+        assert not output.value.any()
+        assert not output.reward.any()
+        torch.testing.assert_close(output.policy, torch.full((4, NUM_ACTIONS), 1 / NUM_ACTIONS))
+
+
+@pytest.mark.parametrize("kind", ["tiles", "vector"])
+def test_fresh_models_of_boards_and_vectors_predict_no_change(kind: str) -> None:
+    model = build(kind)
+    observation = random_observations(KINDS[kind][0], (4,), np.random.default_rng(0))
+    node = model.root(observation, torch.zeros(4, dtype=torch.int64))
+    for _ in range(3):
+        node = model.unroll(node.hidden, torch.zeros(4, dtype=torch.int64))
+        torch.testing.assert_close(node.state, observation)
+
+
+@EVERY_KIND
+def test_rows_of_a_batch_do_not_touch_each_other(kind: str) -> None:
+    model = build(kind, trained=True)
+    observation = random_observations(KINDS[kind][0], (4,), np.random.default_rng(0))
+    action = torch.tensor([0, 2, 1, 0])
+    root = model.root(observation, action)
+    node = model.unroll(root.hidden, action)
+    for row in range(4):
+        only = slice(row, row + 1)
+        alone = model.unroll(model.root(observation[only], action[only]).hidden, action[only])
+        torch.testing.assert_close(alone.hidden, node.hidden[only], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(alone.value, node.value[only], rtol=1e-4, atol=1e-5)
+
+
+@EVERY_KIND
+def test_no_nodes_give_no_outputs(kind: str) -> None:
+    model = build(kind)
+    observation = random_observations(KINDS[kind][0], (0,), np.random.default_rng(0))
+    none = torch.zeros(0, dtype=torch.int64)
+    assert model.unroll(model.root(observation, none).hidden, none).policy.shape == (0, NUM_ACTIONS)
+
+
+def test_older_frames_are_shifted_and_only_the_newest_is_predicted() -> None:
+    model = build("stacked", trained=True)
+    observation = random_observations(KINDS["stacked"][0], (3,), np.random.default_rng(0))
+    first = model.unroll(model.root(observation, torch.zeros(3, dtype=torch.int64)).hidden, torch.tensor([0, 1, 2]))
+    second = model.unroll(first.hidden, torch.tensor([0, 1, 2]))
+    assert first.state is not None
+    assert second.state is not None
+    assert torch.equal(first.state[:, :3], observation[:, 1:])
+    assert torch.equal(second.state[:, :3], first.state[:, 1:])
+
+
+@pytest.mark.parametrize("spatial", [(80, 80), (84, 84), (96, 96), (1, 1), (5, 7), (15, 16), (17, 33), (37, 50)])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("stacked_frames", [1, 2])
+def test_pictures_of_any_height_and_width_come_back_in_their_size(
+    spatial: tuple[int, int], channels_last: bool, stacked_frames: int
+) -> None:
+    channels = 2 * stacked_frames
+    if channels_last and spatial[0] <= channels:
+        pytest.skip("so few rows would be taken for channels")
+    shape = (*spatial, channels) if channels_last else (channels, *spatial)
+    space = gym.spaces.Box(0, 255, shape, np.uint8)
+    if not channels_last and spatial[1] < channels:
+        pytest.skip("so few columns would be taken for channels")
+    size = ImageSize(channels=2, unroll_blocks=1, stacked_frames=stacked_frames)
+    model = build_model(space, NUM_ACTIONS, size=size)
+    batch = random_batch(space, num_sequences=2, unroll_length=1)
+    root = model.root(batch.observation[:, 0], batch.last_action)
+    node = model.unroll(root.hidden, batch.action[:, 0])
+    assert node.state is not None
+    assert node.state.shape == (2, *shape)
+    assert model.hidden_shape[1:] == tuple(-(-side // 16) for side in spatial)  # rounded up
+    model_losses(model, batch, default_scales(model)).total.backward()
+
+
+def test_paper_sizes_have_the_shapes_of_appendix_c_with_80_pixels_giving_5() -> None:
+    sokoban = build_model(gym.spaces.Box(0, 255, (3, 80, 80), np.uint8), 5, size="paper-sokoban")
+    assert sokoban.hidden_shape == (256, 5, 5)
+    atari = build_model(gym.spaces.Box(0, 255, (12, 84, 84), np.uint8), 4, size="paper-atari")
+    assert atari.hidden_shape == (256, 6, 6)
+    for model, size in ((sokoban, SIZES["paper-sokoban"]), (atari, SIZES["paper-atari"])):
+        assert isinstance(size, ImageSize)
+        assert size.unroll_blocks == 4 * size.blocks + 1
+        # encoder: 3 residual stages of D blocks with 2 convolutions, and 2 of its own; see appendix C for the others
+        convolutions = 2 * (6 * size.blocks + 2) + 2 * 2 * size.unroll_blocks + 2 * 2 + (6 * size.blocks + 4)
+        found = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.ConvTranspose2d)]
+        assert len(found) == convolutions
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("spatial", [(1, 1), (2, 3), (6, 5)])
+def test_action_layer_is_a_convolution_over_tiled_one_hot_planes(stride: int, spatial: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    layer = ActionLayer(4, 7, NUM_ACTIONS, spatial, stride=stride)
+    x = torch.randn(5, 4, *spatial).contiguous(memory_format=torch.channels_last)
+    action = torch.tensor([0, 1, 2, EPISODE_START, 1])
+    planes = torch.zeros(5, NUM_ACTIONS, *spatial)
+    for row, taken in enumerate(action.tolist()):
+        if taken != EPISODE_START:
+            planes[row, taken] = 1
+    assert isinstance(layer.layer, nn.Conv2d)
+    weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
+    expected = F.conv2d(torch.cat((x, planes), 1), weight, layer.layer.bias, stride=stride, padding=1)
+    torch.testing.assert_close(layer(x, one_hot_action(action, NUM_ACTIONS)), expected)
+    layer.keep_table()
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, one_hot_action(action, NUM_ACTIONS)), expected)
+
+
+def test_action_layer_is_a_linear_layer_over_the_concatenated_one_hot_action() -> None:
+    torch.manual_seed(0)
+    layer = ActionLayer(4, 7, NUM_ACTIONS, None)
+    x, action = torch.randn(5, 4), one_hot_action(torch.tensor([0, 1, 2, EPISODE_START, 1]), NUM_ACTIONS)
+    assert isinstance(layer.layer, nn.Linear)
+    weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
+    torch.testing.assert_close(layer(x, action), F.linear(torch.cat((x, action), 1), weight, layer.layer.bias))
+
+
+def overfit_targets(model: nn.Module, kind: str) -> tuple[float, dict[str, float]]:
+    """Train on one small batch: the total loss at the end, and each loss over what it was at the beginning."""
+    space = KINDS[kind][0]
+    batch = random_batch(space, num_sequences=3, unroll_length=2)
+    greedy = F.one_hot(batch.policy_target.argmax(-1), NUM_ACTIONS).float()
+    batch = type(batch)(**{**vars(batch), "policy_target": greedy})  # so that the cross-entropy can reach zero
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    first: dict[str, Tensor] = {}
+    for _ in range(300):
+        output = model_losses(model, batch, default_scales(model))  # type: ignore[arg-type]
+        first = first or output.losses
+        optimizer.zero_grad()
+        output.total.backward()
+        optimizer.step()
+    shares = {name: (value / first[name]).item() for name, value in output.losses.items()}
+    return output.total.item(), shares
+
+
+@EVERY_KIND
+@EVERY_VARIANT
+def test_every_variant_learns_one_batch_by_heart(kind: str, variant: str) -> None:
+    _, shares = overfit_targets(build(kind, variant), kind)
+    # Random pictures are more than a network of 8 channels can hold; that they get closer is enough.
+    limits = {"state": 0.9 if "image" in kind or kind == "stacked" else 0.1}
+    assert all(share < limits.get(name, 0.05) for name, share in shares.items()), shares
+
+
+@EVERY_KIND
+def test_the_value_policy_network_alone_learns_one_batch_by_heart(kind: str) -> None:
+    space, size = KINDS[kind]
+    network = build_value_policy(space, NUM_ACTIONS, size=size)
+    _, shares = overfit_targets(network, kind)
+    assert set(shares) == {"value", "policy"}
+    assert max(shares.values()) < 0.05, shares
+
+
+@EVERY_KIND
+def test_the_value_policy_network_evaluates_states_as_it_was_trained_on_them(kind: str) -> None:
+    space, size = KINDS[kind]
+    network = build_value_policy(space, NUM_ACTIONS, size=size)
+    nn.init.normal_(network.predictor.output.weight, generator=torch.Generator().manual_seed(0))
+    batch = random_batch(space, num_sequences=3, unroll_length=2)
+    predictions = network.predict(batch)
+    for step in range(3):
+        last_action = batch.last_action if step == 0 else batch.action[:, step - 1]
+        policy, value = network.evaluate(batch.observation[:, step], last_action)
+        torch.testing.assert_close(value, predictions.value[:, step])
+        torch.testing.assert_close(policy, predictions.policy_logits[:, step].softmax(-1))
+
+
+def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator_alone() -> None:
+    space, size = KINDS["tiles"]
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    one = build_model(space, NUM_ACTIONS, size=size, seed=7)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    two = build_model(space, NUM_ACTIONS, size=size, seed=7)
+    other = build_model(space, NUM_ACTIONS, size=size, seed=8)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
+    assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
+
+
+def test_parameter_groups_hold_every_parameter_once() -> None:
+    for variant in VARIANTS:
+        model = build("tiles", variant)
+        grouped = [parameter for group in model.parameter_groups().values() for parameter in group]
+        assert len(grouped) == len({id(parameter) for parameter in grouped})
+        assert {id(parameter) for parameter in grouped} == {id(parameter) for parameter in model.parameters()}
+
+
+def test_unknown_names_are_errors_that_list_the_known_ones() -> None:
+    space = KINDS["tiles"][0]
+    with pytest.raises(ValueError, match="unknown variant 'dual'; choose one of dual-feature"):
+        build_model(space, NUM_ACTIONS, variant="dual")
+    with pytest.raises(ValueError, match="unknown size 'huge'; choose one of paper-sokoban"):
+        build_model(space, NUM_ACTIONS, size="huge")
+    with pytest.raises(ValueError, match="num_actions must be at least 1, got 0"):
+        build_model(space, 0)
+    with pytest.raises(ValueError, match="channels must be at least 1, got 0"):
+        TilesSize(channels=0)

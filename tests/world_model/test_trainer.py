@@ -1,0 +1,343 @@
+"""The model trainer: the exact replay ratio, schedules, errors before damage, and exact state."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_replay import assert_plain
+
+from thinker.world_model import trainer as trainer_module
+from thinker.world_model.build import build_model, build_value_policy
+from thinker.world_model.replay import Replay
+from thinker.world_model.sizes import VectorSize
+from thinker.world_model.trainer import ModelTrainer, TrainerSettings
+from thinker.world_model.transition import RealTransition
+
+LINE_LENGTH = 5
+SPACE = Box(-1.0, 1.0, (LINE_LENGTH,), np.float32)
+SMALL = VectorSize(channels=16)
+
+
+class Lines:
+    """On a line of 5 cells, right with probability 0.7; the right end pays 1 and terminates, 20 steps truncate."""
+
+    def __init__(self, num_envs: int, seed: int = 0, wait_probability: float = 0.0) -> None:
+        self.generator = np.random.default_rng(seed)
+        self.wait_probability = wait_probability
+        self.cell = np.zeros(num_envs, np.int64)
+        self.steps = np.zeros(num_envs, np.int64)
+
+    def step(self) -> RealTransition:
+        number = len(self.cell)
+        valid = self.generator.random(number) >= self.wait_probability
+        action = (self.generator.random(number) < 0.7).astype(np.int64)
+        cells = np.eye(LINE_LENGTH, dtype=np.float32)
+        after = np.clip(self.cell + 2 * action - 1, 0, LINE_LENGTH - 1)
+        terminated = after == LINE_LENGTH - 1
+        truncated = (self.steps == 19) & ~terminated
+        transition = RealTransition(
+            observation=cells[self.cell],
+            action=action,
+            policy=None,
+            root_value=np.zeros(number, np.float32),
+            reward=terminated.astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=cells[after],
+            final_value=np.zeros(number, np.float32),
+            valid=valid,
+        )
+        ended = terminated | truncated
+        self.cell = np.where(valid, np.where(ended, 0, after), self.cell)
+        self.steps = np.where(valid, np.where(ended, 0, self.steps + 1), self.steps)
+        return transition
+
+
+def make_trainer(
+    num_envs: int = 4, variant: str = "dual-feature", total: int | None = 2_000, inference=(), **changes
+) -> ModelTrainer:
+    chosen = TrainerSettings(**{"batch_size": 8, "unroll_length": 2, "warm_up_transitions": 100, **changes})
+    if variant == "value-policy":
+        network = build_value_policy(SPACE, 2, size=SMALL)
+    else:
+        network = build_model(SPACE, 2, variant=variant, size=SMALL)
+    replay = Replay(
+        1_000,
+        num_envs=num_envs,
+        observation_space=SPACE,
+        num_actions=2,
+        discount=0.9,
+        unroll_length=chosen.unroll_length,
+    )
+    return ModelTrainer(network, replay, chosen, total, inference)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    num_envs=st.integers(1, 20),
+    ratio=st.sampled_from([0.3, 1.0, 6.0, 31.7]),
+    batch_size=st.integers(1, 40),
+    warm_up=st.integers(0, 300),
+    count_warm_up=st.booleans(),
+    wait=st.sampled_from([0.0, 0.5]),
+)
+def test_the_replay_ratio_is_exact_after_every_step(num_envs, ratio, batch_size, warm_up, count_warm_up, wait):
+    with pytest.MonkeyPatch.context() as patch:
+
+        def train_batch(self):
+            self.trained_transitions += self.settings.batch_size * self.settings.unroll_length
+
+        patch.setattr(ModelTrainer, "_train_batch", train_batch)
+        trainer = make_trainer(
+            num_envs,
+            replay_ratio=ratio,
+            batch_size=batch_size,
+            warm_up_transitions=warm_up,
+            count_warm_up=count_warm_up,
+        )
+        lines, collected, begun_at = Lines(num_envs, wait_probability=wait), 0, None
+        for _ in range(60):
+            transition = lines.step()
+            trained_before = trainer.trained_transitions
+            metrics = trainer.observe(transition)
+            collected += transition.valid.sum()
+            assert metrics["replay/collected_transitions"] == trainer.collected_transitions == collected
+            trained = metrics["replay/trained_transitions"]
+            if begun_at is None:
+                if collected < warm_up or len(trainer.replay) < batch_size:
+                    assert trained == 0
+                    continue
+                begun_at = collected
+                counted = collected if count_warm_up else 0
+            else:
+                counted = collected if count_warm_up else collected - begun_at
+                # No burst: never more in one step than that step's transitions, and what was left over, allow.
+                assert trained - trained_before < ratio * transition.valid.sum() + batch_size * 2
+            assert trained <= ratio * counted < trained + batch_size * 2
+
+
+def test_training_makes_the_right_predictions_and_lowers_every_loss():
+    trainer, lines = make_trainer(learning_rate=3e-3, batch_size=32, total=4_000, replay_ratio=20), Lines(4)
+    history = []
+    for _ in range(600):
+        metrics = trainer.observe(lines.step())
+        if "loss/reward" in metrics:
+            history.append(metrics)
+    for name in ("reward", "termination", "state", "value"):
+        early = np.mean([metrics[f"loss/{name}"] for metrics in history[:5]])
+        late = np.mean([metrics[f"loss/{name}"] for metrics in history[-20:]])
+        assert late < 0.5 * early, name
+    with torch.no_grad():
+        cells = torch.eye(LINE_LENGTH)[:4]
+        node = trainer.network.root(cells, torch.tensor([-1, 1, 1, 1]))
+        right = trainer.network.unroll(node.hidden, torch.ones(4, dtype=torch.long))
+    assert right.reward.argmax() == 3
+    assert (right.termination > 0.5).tolist() == [False, False, False, True]
+    assert ((node.policy[:, 1] > 0.55) & (node.policy[:, 1] < 0.85)).all()
+    assert node.value[0] < node.value[1] < node.value[2] < node.value[3]
+
+
+@pytest.mark.parametrize("variant", ["dual-l2", "dual-no-state", "single-l2", "single-no-state", "value-policy"])
+def test_every_variant_trains(variant):
+    trainer, lines = make_trainer(variant=variant), Lines(4)
+    before = copy.deepcopy(trainer.network.state_dict())
+    for _ in range(60):
+        metrics = trainer.observe(lines.step())
+    assert {name for name in metrics if name.startswith("loss/")} == {f"loss/{n}" for n in trainer.network.loss_names}
+    assert any((before[name] != value).any() for name, value in trainer.network.state_dict().items())
+
+
+def test_learning_rates_fall_to_zero_and_importance_exponent_rises_to_one():
+    trainer = make_trainer(total=400, state_reward_learning_rate=1e-2, learning_rate=1e-3, replay_ratio=4)
+    lines = Lines(4)
+    for _ in range(100):
+        metrics = trainer.observe(lines.step())
+        if "loss/value" not in metrics:
+            continue
+        progress = trainer.collected_transitions / 400
+        assert metrics["learning_rate/state_reward"] == pytest.approx(1e-2 * (1 - progress))
+        assert metrics["learning_rate/value_policy"] == pytest.approx(1e-3 * (1 - progress))
+        assert metrics["replay/importance_exponent"] == pytest.approx(0.4 + 0.6 * progress)
+    assert progress == 1.0
+    weights = copy.deepcopy(trainer.network.state_dict())
+    trained = trainer.trained_transitions
+    for _ in range(10):
+        trainer.observe(lines.step())
+    assert trainer.trained_transitions > trained
+    for name, value in trainer.network.state_dict().items():
+        assert torch.equal(value, weights[name])
+
+
+def test_without_a_total_nothing_is_annealed():
+    trainer, lines = make_trainer(total=None), Lines(4)
+    for _ in range(100):
+        metrics = trainer.observe(lines.step())
+    assert metrics["learning_rate/state_reward"] == 1e-4
+    assert metrics["replay/importance_exponent"] == 0.4
+
+
+def test_defaults_are_the_papers_but_for_the_warm_up():
+    paper = TrainerSettings()
+    assert (paper.learning_rate, paper.adam_betas, paper.adam_epsilon) == (1e-4, (0.9, 0.999), 1e-8)
+    assert (paper.batch_size, paper.unroll_length, paper.replay_ratio) == (128, 5, 6)
+    scales = [paper.loss_scale(name) for name in ("reward", "termination", "state", "value", "policy")]
+    assert scales == [1, 1, 10, 0.25, 0.5]
+    assert (paper.first_importance_exponent, paper.last_importance_exponent) == (0.4, 1.0)
+    assert paper.warm_up_transitions == 5_000
+
+
+def test_priorities_become_the_value_errors():
+    trainer, lines = make_trainer(replay_ratio=8 * 2 / 4), Lines(4)  # one batch per step
+    for _ in range(40):
+        trainer.observe(lines.step())
+    sampled = []
+    update = trainer.replay.update_priorities
+
+    def remember(index, value_error):
+        update(index, value_error)
+        sampled.append((index, value_error))
+
+    trainer.replay.update_priorities = remember
+    trainer.observe(lines.step())
+    ((index, value_error),) = sampled
+    number, row = np.divmod(index, 4)
+    leaves = trainer.replay._tree.leaves.reshape(4, -1)[row, number % 250]
+    np.testing.assert_allclose(leaves, np.maximum(value_error.numpy(), 1e-3) ** 0.6, rtol=1e-6)
+    assert trainer.metrics["replay/value_error"] == pytest.approx(float(value_error.mean()))
+
+
+@pytest.mark.parametrize("name", ["reward", "termination", "state", "value", "policy"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_named_before_any_weight_changes(monkeypatch, name, bad):
+    trainer, lines = make_trainer(replay_ratio=16), Lines(4)
+    while trainer.trained_transitions == 0:
+        trainer.observe(lines.step())
+    weights = copy.deepcopy(trainer.network.state_dict())
+    real = trainer_module.model_losses
+
+    def spoiled(network, batch, scales):
+        output = real(network, batch, scales)
+        output.losses[name] = output.losses[name] * bad
+        return output
+
+    monkeypatch.setattr(trainer_module, "model_losses", spoiled)
+    with pytest.raises(FloatingPointError, match=f"the loss of {name} is"):
+        trainer.observe(lines.step())
+    for key, value in trainer.network.state_dict().items():
+        assert torch.equal(value, weights[key])
+
+
+def test_a_gradient_that_is_not_finite_is_named_before_any_weight_changes():
+    trainer, lines = make_trainer(replay_ratio=16), Lines(4)
+    while trainer.trained_transitions == 0:
+        trainer.observe(lines.step())
+    weights = copy.deepcopy(trainer.network.state_dict())
+    next(trainer.network.value_policy.parameters()).register_hook(lambda gradient: gradient * math.nan)
+    with pytest.raises(FloatingPointError, match="the gradient of value_policy is nan"):
+        trainer.observe(lines.step())
+    for key, value in trainer.network.state_dict().items():
+        assert torch.equal(value, weights[key])
+
+
+def test_gradient_clip_bounds_each_network_and_is_off_by_default():
+    def gradients(clip: float | None) -> tuple[float, float]:
+        trainer, lines = make_trainer(gradient_clip=clip), Lines(4)
+        while trainer.trained_transitions == 0:
+            metrics = trainer.observe(lines.step())
+        squares = [p.grad.square().sum() for p in trainer.network.value_policy.parameters() if p.grad is not None]
+        return metrics["gradient_norm/value_policy"], float(torch.stack(squares).sum().sqrt())
+
+    reported, actual = gradients(None)
+    assert actual == pytest.approx(reported, rel=1e-4)
+    reported, actual = gradients(reported / 3)
+    assert actual == pytest.approx(reported / 3, rel=1e-4)
+
+
+def test_inference_copies_take_over_the_weights_after_training_only():
+    class Copy:
+        loads = 0
+
+        def load_from(self, network):
+            self.loads += 1
+            self.weights = copy.deepcopy(network.state_dict())
+
+    copies = [Copy(), Copy()]
+    trainer, lines = make_trainer(inference=copies, replay_ratio=16), Lines(4)
+    trainings = 0
+    for _ in range(60):
+        before = trainer.trained_transitions
+        trainer.observe(lines.step())
+        trainings += trainer.trained_transitions > before
+        assert [each.loads for each in copies] == [trainings, trainings]
+    assert trainings > 0
+    for name, value in trainer.network.state_dict().items():
+        assert torch.equal(copies[1].weights[name], value)
+
+
+@pytest.mark.parametrize("steps", [10, 26, 73])
+def test_a_loaded_trainer_goes_on_exactly_as_the_saved_one(steps):
+    trainer, lines = make_trainer(learning_rate=1e-3), Lines(4, wait_probability=0.2)
+    for _ in range(steps):
+        trainer.observe(lines.step())
+    state, later_lines = copy.deepcopy(trainer.state_dict()), copy.deepcopy(lines)
+    assert_plain(state)
+
+    fresh = make_trainer(learning_rate=1e-3)
+    other_lines = Lines(4, seed=7)
+    for _ in range(40):  # whatever was in it must not matter
+        fresh.observe(other_lines.step())
+    fresh.load_state_dict(state)
+    assert_same(fresh.state_dict(), state)
+    for _ in range(60):
+        assert fresh.observe(later_lines.step()) == trainer.observe(lines.step())
+    assert trainer.trained_transitions > 0
+    ours, theirs = fresh.state_dict(), trainer.state_dict()
+    assert_same(ours["replay"]["tree"], theirs["replay"]["tree"])
+    assert_same(ours["network"], theirs["network"])
+    assert_same(ours["optimizer"], theirs["optimizer"])
+
+
+def assert_same(ours: object, theirs: object) -> None:
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for name in theirs:
+            assert_same(ours[name], theirs[name])
+    elif isinstance(theirs, (np.ndarray, torch.Tensor)):
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs
+
+
+def test_two_runs_with_the_same_seeds_are_identical():
+    runs = []
+    for _ in range(2):
+        trainer, lines = make_trainer(), Lines(4)
+        runs.append([trainer.observe(lines.step()) for _ in range(60)])
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"replay_ratio": 0.0}, "replay_ratio=0.0"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"value_loss_scale": math.nan}, "value_loss_scale=nan"),
+        ({"gradient_clip": 0.0}, "gradient_clip=0"),
+        ({"warm_up_transitions": 5_000}, "total_transitions=2000 end before"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(**changes)
+
+
+def test_a_replay_of_another_unroll_length_is_refused():
+    trainer = make_trainer()
+    with pytest.raises(ValueError, match="unroll_length=2, the settings say 5"):
+        ModelTrainer(trainer.network, trainer.replay, TrainerSettings(), None)
