@@ -20,7 +20,7 @@ STEPS = 1200
 REPEATS = 10
 
 
-def seconds(run: Callable[[], None]) -> float:
+def seconds(run: Callable[[], object]) -> float:
     """Processor time of the fastest of several runs, after one that compiles, so that other processes count little."""
     run()
     times = []
@@ -32,7 +32,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def native_speed(observation: ObservationKind, generated: bool, copy: bool) -> float:
-    """Board-steps per second of the whole `step`, with ends of episodes and new levels, spread evenly over the boards."""
+    """Board-steps per second of the whole `step`, with ends of episodes and new levels, spread evenly over time."""
     levels = "generated" if generated else generate_levels(1000)
     envs = SokobanVectorEnv(NUM_ENVS, levels=levels, observation=observation, max_steps=MAX_STEPS, copy=copy)
     envs.reset(seed=0)
@@ -61,7 +61,7 @@ def naive_speed(observation: ObservationKind) -> float:
         if observation == "tiles":
             return planes
         squares = sprites[planes.argmax(axis=0)]  # [H, W, C, P, P]
-        return np.block([[square for square in row] for row in squares])
+        return np.block([list(row) for row in squares])
 
     def run() -> None:
         for row in actions:
@@ -75,7 +75,7 @@ def naive_speed(observation: ObservationKind) -> float:
 def generator_speed(size: int, boxes: int) -> float:
     """Levels per second."""
     count = 1000
-    return count / seconds(lambda: generate_levels(count, size, boxes) and None)
+    return count / seconds(lambda: generate_levels(count, size, boxes))
 
 
 def main() -> None:

@@ -66,13 +66,15 @@ def test_mistakes_are_told_without_a_traceback(
     assert message in capsys.readouterr().err
 
 
-def test_indices_outside_of_the_set_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_out_of_range_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "levels.txt"
     generate_levels(2, 5, 1).save(path)
     assert main(["levels", "show", str(path), "--index", "2"]) == 1
     assert "2 levels, 0 to 1" in capsys.readouterr().err
     assert main(["levels", "stats", str(path), "--sample", "3"]) == 1
     assert "expected 1 to 2" in capsys.readouterr().err
+    assert main(["levels", "stats", str(path), "--max-states", "0"]) == 1
+    assert "max_states=0" in capsys.readouterr().err
 
 
 def test_unknown_options_are_errors() -> None:

@@ -15,6 +15,7 @@ from thinker.envs.sokoban import (
     step_boards,
 )
 from thinker.envs.sokoban.levels import board_text
+from thinker.envs.sokoban.rendering import ObservationKind
 
 
 @st.composite
@@ -77,7 +78,7 @@ def test_vector_env_equals_the_reference_step_by_step(seed: int, num_envs: int, 
 
 
 @pytest.mark.parametrize("kind", ["tiles", "rgb"])
-def test_incremental_drawing_equals_drawing_the_whole_board(kind: str) -> None:
+def test_incremental_drawing_equals_drawing_the_whole_board(kind: ObservationKind) -> None:
     envs = SokobanVectorEnv(8, observation=kind, max_steps=50, size=(7, 9), boxes=2)
     envs.reset(seed=3)
     random = np.random.default_rng(3)
@@ -107,7 +108,8 @@ def test_rewards_add_up_to_10_99_on_the_solving_step_and_to_minus_1_01_when_a_bo
     envs.reset(seed=0)
     _, reward, terminated, truncated, _ = envs.step(np.array([4]))
     assert reward[0] == pytest.approx(10.99, abs=1e-12)
-    assert terminated[0] and not truncated[0]
+    assert terminated[0]
+    assert not truncated[0]
 
     envs = SokobanVectorEnv(1, levels=LevelSet.parse("#######\n#@* $.#\n#######"))
     envs.reset(seed=0)

@@ -1,5 +1,6 @@
 """The two Gymnasium environments of Sokoban: checkers, seeding, autoreset, snapshots, evaluation mode, bad input."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -218,7 +219,7 @@ def test_evaluation_plays_every_level_once_in_order_and_knows_when_it_is_done(
             np.testing.assert_array_equal(envs.snapshot()["boards"][idle], observations_before[idle])
             ended = terminated | truncated
             level = info["final_info"]["level"] if "final_info" in info else info["level"]
-            results += [(index, int(level[index]), bool(terminated[index])) for index in np.flatnonzero(ended)]
+            results += [(index, int(level[index]), bool(terminated[index])) for index in np.flatnonzero(ended).tolist()]
             if envs.evaluation_done:
                 break
             waiting = ended & info["evaluating"]
@@ -298,7 +299,7 @@ def test_matching_size_and_boxes_are_no_error_and_unknown_settings_are() -> None
         SokobanVectorEnv(1, autoreset_mode="SameSteps")
     for make in (SokobanEnv, SokobanVectorEnv):
         with pytest.raises(TypeError, match="dificulty"):
-            make(dificulty=3)  # type: ignore[operator]
+            make(dificulty=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -331,14 +332,16 @@ def test_bad_actions_of_the_single_environment_are_errors() -> None:
 
 
 def test_calls_at_the_wrong_time_are_errors() -> None:
-    for envs, action in ((SokobanVectorEnv(1), np.array([0])), (SokobanEnv(), 0)):
-        for call in (lambda: envs.step(action), envs.snapshot, envs.render):
+    cases: list[tuple[Any, Any]] = [(SokobanVectorEnv(1), np.array([0])), (SokobanEnv(), 0)]
+    for envs, action in cases:
+        step = functools.partial(envs.step, action)
+        for call in (step, envs.snapshot, envs.render):
             with pytest.raises(error.ResetNeeded, match=r"call reset\(\) before"):
                 call()
         envs.reset(seed=0)
         envs.close()
         envs.close()
-        for call in (lambda: envs.step(action), envs.reset, envs.snapshot, envs.render):
+        for call in (step, envs.reset, envs.snapshot, envs.render):
             with pytest.raises(error.ClosedEnvironmentError, match="was closed"):
                 call()
     env = SokobanEnv(levels=ONE_PUSH)
@@ -361,7 +364,7 @@ def test_bad_resets_are_errors() -> None:
         ({"options": {"reset_mask": np.zeros(3, bool)}}, "at least one True"),
     ):
         with pytest.raises(ValueError, match=message):
-            envs.reset(**arguments)  # type: ignore[arg-type]
+            envs.reset(**arguments)
     with pytest.raises(ValueError, match=r"unknown reset options \['level'\]"):
         SokobanEnv().reset(options={"level": 3})
 

@@ -1,0 +1,121 @@
+"""`thinker levels generate | show | stats`: Sokoban levels from the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import track
+
+from thinker.envs.sokoban.generator import DEFAULT_REVERSE_MOVES, generate_levels
+from thinker.envs.sokoban.levels import LevelError, LevelSet
+from thinker.envs.sokoban.rendering import render_board, save_png
+from thinker.envs.sokoban.solver import DEFAULT_MAX_STATES, solve
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Make levels and write them as a Boxoban text file."""
+
+    out: Path
+    """The file to write."""
+    count: int = 100
+    """How many levels."""
+    size: int = 10
+    """Height and width of the boards, walls included: 5 to 20."""
+    width: int | None = None
+    """Width, where it differs from the height."""
+    boxes: int = 4
+    """Boxes of each level: 1 to 8."""
+    seed: int = 0
+    """The same seed and settings give the same levels."""
+    reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES
+    """Difficulty: how often each box is pulled away from the solution, drawn for each level from this range."""
+
+    def run(self) -> None:
+        size = (self.size, self.size if self.width is None else self.width)
+        levels = generate_levels(self.count, size, self.boxes, self.seed, self.reverse_moves)
+        levels.save(self.out)
+        print(f"wrote {len(levels)} levels, {size[0]}x{size[1]}, boxes: {self.boxes}, to {self.out}")
+
+
+@dataclass(frozen=True)
+class Show:
+    """Print one level, and draw it if asked for."""
+
+    path: tyro.conf.Positional[Path]
+    """A Boxoban file, or a folder of them."""
+    index: int = 0
+    """Which level, counted from 0."""
+    png: Path | None = None
+    """Also draw the level into this PNG file."""
+
+    def run(self) -> None:
+        levels = LevelSet.load(self.path)
+        if not 0 <= self.index < len(levels):
+            raise LevelError(f"--index {self.index}: {self.path} has {len(levels)} levels, 0 to {len(levels) - 1}")
+        print(levels.text(self.index))
+        if self.png is not None:
+            save_png(render_board(levels.boards[self.index]), self.png)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Count levels and measure the lengths of their shortest solutions."""
+
+    path: tyro.conf.Positional[Path]
+    """A Boxoban file, or a folder of them."""
+    sample: int | None = None
+    """Solve only so many levels, spread evenly over the set."""
+    max_states: int = DEFAULT_MAX_STATES
+    """Positions that the solver looks at before it gives a level up."""
+
+    def run(self) -> None:
+        levels = LevelSet.load(self.path)
+        total = len(levels)
+        if self.sample is not None and not 1 <= self.sample <= total:
+            raise LevelError(f"--sample {self.sample}: {self.path} has {total} levels; expected 1 to {total}")
+        tried = np.linspace(0, total - 1, self.sample or total).astype(int)
+        progress = track(tried, "solving", console=Console(stderr=True), transient=True)
+        solutions = [solve(levels.boards[index], self.max_states) for index in progress]
+
+        outcomes = Counter(solution.outcome for solution in solutions)
+        solved = [solution for solution in solutions if solution.outcome == "solved"]
+        by_boxes = sorted(Counter(levels.boxes.tolist()).items())
+        print(f"levels       {total}")
+        print(f"size         {levels.size[0]}x{levels.size[1]}")
+        print(f"boxes        {', '.join(f'{boxes} ({count} levels)' for boxes, count in by_boxes)}")
+        print(f"tried        {len(tried)}, with at most {self.max_states} states each")
+        print(f"solved       {outcomes['solved']}")
+        print(f"unsolvable   {outcomes['unsolvable']}")
+        print(f"given up     {outcomes['state limit']} (not solved within the state limit, left out below)")
+        if solved:
+            print(f"steps        {_spread([len(solution.actions) for solution in solved])}")
+            print(f"pushes       {_spread([solution.pushes for solution in solved])}")
+
+
+def _spread(values: list[int]) -> str:
+    low, quarter, median, three_quarters, high = np.percentile(values, [0, 25, 50, 75, 100])
+    return (
+        f"{low:.0f} to {high:.0f}, mean {np.mean(values):.1f}, "
+        f"quartiles {quarter:.0f} {median:.0f} {three_quarters:.0f}"
+    )
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Make, show and measure Sokoban levels."""
+
+    command: (
+        Annotated[Generate, tyro.conf.subcommand("generate")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Stats, tyro.conf.subcommand("stats")]
+    )
+
+    def run(self) -> None:
+        self.command.run()

@@ -1,0 +1,232 @@
+"""The rules of Sokoban over all boards in one native call (the environment of the paper's section 5.1).
+
+A board is one `uint8` tile code per square. What lies outside of a board counts as wall. An observation is a picture
+of the board put together from sprites, so the one-hot planes ("tiles": sprites of one pixel with seven channels) and
+the pixels ("rgb") share all code. No kernel here calls a kernel of another module: Numba's cache would not notice a
+change there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numba
+import numpy as np
+
+WALL: Final = 0
+FLOOR: Final = 1
+TARGET: Final = 2
+BOX: Final = 3
+BOX_ON_TARGET: Final = 4
+PLAYER: Final = 5
+PLAYER_ON_TARGET: Final = 6
+NUM_TILES: Final = 7
+SYMBOLS: Final = "# .$*@+"
+"""The character of each tile code in the Boxoban text format."""
+
+NOOP: Final = 0
+UP: Final = 1
+DOWN: Final = 2
+LEFT: Final = 3
+RIGHT: Final = 4
+NUM_ACTIONS: Final = 5
+ACTION_NAMES: Final = ("noop", "up", "down", "left", "right")
+
+STEP_REWARD: Final = -0.01
+BOX_REWARD: Final = 1.0
+"""For a box that comes onto a target; minus this for one that leaves its target."""
+SOLVED_REWARD: Final = 10.0
+"""On top of the other two, so that the solving step gives -0.01 + 1 + 10 = 10.99."""
+
+RUNNING: Final = 0
+"""Status of a board: an episode is being played."""
+ENDED: Final = 1
+"""Status of a board: the episode is over and the next one has not begun."""
+IDLE: Final = 2
+"""Status of a board: evaluation mode has no more levels for it; it never changes again."""
+
+_ROW_OFFSET = np.array([0, -1, 1, 0, 0])
+_COLUMN_OFFSET = np.array([0, 0, 0, -1, 1])
+
+
+@numba.njit(cache=True)
+def _is_free(board, row, column):  # type: ignore[no-untyped-def]
+    if row < 0 or column < 0 or row >= board.shape[0] or column >= board.shape[1]:
+        return False
+    return board[row, column] == FLOOR or board[row, column] == TARGET
+
+
+@numba.njit(cache=True)
+def _move(board, row, column, action):  # type: ignore[no-untyped-def]
+    """Move the player of one board [H, W].
+
+    Returns how many squares changed (0, 2 or 3, in a line from the player) and the gain in boxes on target.
+    """
+    if action == NOOP:
+        return 0, 0
+    row_offset, column_offset = _ROW_OFFSET[action], _COLUMN_OFFSET[action]
+    next_row, next_column = row + row_offset, column + column_offset
+    changed, gain = 2, 0
+    if not _is_free(board, next_row, next_column):
+        if next_row < 0 or next_column < 0 or next_row >= board.shape[0] or next_column >= board.shape[1]:
+            return 0, 0
+        pushed = board[next_row, next_column]
+        if pushed != BOX and pushed != BOX_ON_TARGET:
+            return 0, 0
+        box_row, box_column = next_row + row_offset, next_column + column_offset
+        if not _is_free(board, box_row, box_column):
+            return 0, 0
+        changed = 3
+        gain = (board[box_row, box_column] - FLOOR) - (pushed - BOX)
+        board[box_row, box_column] += BOX - FLOOR
+        board[next_row, next_column] -= BOX - FLOOR
+    board[next_row, next_column] += PLAYER - FLOOR
+    board[row, column] -= PLAYER - FLOOR
+    return changed, gain
+
+
+@numba.njit(cache=True)
+def _find_player(board):  # type: ignore[no-untyped-def]
+    for row in range(board.shape[0]):
+        for column in range(board.shape[1]):
+            if board[row, column] >= PLAYER:
+                return row, column
+    return -1, -1
+
+
+@numba.njit(cache=True)
+def _has_loose_box(board):  # type: ignore[no-untyped-def]
+    for row in range(board.shape[0]):
+        for column in range(board.shape[1]):
+            if board[row, column] == BOX:
+                return True
+    return False
+
+
+@numba.njit(cache=True)
+def step_boards(boards, actions, reward_out, solved_out):  # type: ignore[no-untyped-def]
+    """Play one action on each of B bare boards, in place: the perfect simulator of Sokoban.
+
+    Args:
+        boards: uint8 [B, H, W] tile codes, C-contiguous; a board without a player stays as it is
+        actions: int64 [B], 0 .. 4
+        reward_out: float32 or float64 [B], written
+        solved_out: bool [B], written: True where this very step has brought the last box onto a target
+    """
+    for index in range(boards.shape[0]):
+        board = boards[index]
+        row, column = _find_player(board)
+        gain = 0
+        if row >= 0:
+            _, gain = _move(board, row, column, actions[index])
+        solved = gain > 0 and not _has_loose_box(board)
+        solved_out[index] = solved
+        reward_out[index] = STEP_REWARD + gain * BOX_REWARD + (SOLVED_REWARD if solved else 0.0)
+
+
+@numba.njit(cache=True)
+def _draw_square(picture, sprites, tile, row, column):  # type: ignore[no-untyped-def]
+    pixels = sprites.shape[2]
+    for channel in range(sprites.shape[1]):
+        for y in range(pixels):
+            for x in range(pixels):
+                picture[channel, row * pixels + y, column * pixels + x] = sprites[tile, channel, y, x]
+
+
+@numba.njit(cache=True)
+def _draw_board(picture, sprites, board):  # type: ignore[no-untyped-def]
+    height, width = board.shape
+    if sprites.shape[2] == 1:  # one pixel a square: this order of loops is several times faster
+        for channel in range(sprites.shape[1]):
+            for row in range(height):
+                for column in range(width):
+                    picture[channel, row, column] = sprites[board[row, column], channel, 0, 0]
+    else:
+        for row in range(height):
+            for column in range(width):
+                _draw_square(picture, sprites, board[row, column], row, column)
+
+
+@numba.njit(cache=True)
+def observe_boards(boards, sprites, out):  # type: ignore[no-untyped-def]
+    """Draw all boards uint8 [B, H, W] with sprites uint8 [7, C, P, P] into ``out`` uint8 [B, C, H * P, W * P]."""
+    for index in range(boards.shape[0]):
+        _draw_board(out[index], sprites, boards[index])
+
+
+@numba.njit(cache=True)
+def step_environments(  # type: ignore[no-untyped-def]
+    boards, players, boxes, boxes_on_target, steps, status, actions, max_steps, sprites,
+    observations, rewards, terminated, truncated,
+):  # fmt: skip
+    """Play one action on each running board, redraw what changed, and say how many episodes ended.
+
+    All arrays but ``actions`` and ``sprites`` are changed in place. Boards that are not `RUNNING` get reward 0.
+
+    Args:
+        boards: uint8 [B, H, W]
+        players: int64 [B, 2], row and column
+        boxes, boxes_on_target, steps: int64 [B]
+        status: uint8 [B], `RUNNING`, `ENDED` or `IDLE`
+        actions: int64 [B], 0 .. 4, already checked
+        max_steps: the step after which an episode is truncated
+        sprites: uint8 [7, C, P, P]
+        observations: uint8 [B, C, H * P, W * P]
+        rewards: float64 [B]
+        terminated, truncated: bool [B]
+    """
+    ended = 0
+    for index in range(boards.shape[0]):
+        terminated[index] = False
+        truncated[index] = False
+        rewards[index] = 0.0
+        if status[index] != RUNNING:
+            continue
+        board = boards[index]
+        row, column = players[index]
+        action = actions[index]
+        changed, gain = _move(board, row, column, action)
+        row_offset, column_offset = _ROW_OFFSET[action], _COLUMN_OFFSET[action]
+        for square in range(changed):
+            square_row, square_column = row + square * row_offset, column + square * column_offset
+            tile = board[square_row, square_column]
+            _draw_square(observations[index], sprites, tile, square_row, square_column)
+        if changed > 0:
+            players[index, 0] = row + row_offset
+            players[index, 1] = column + column_offset
+        boxes_on_target[index] += gain
+        solved = gain > 0 and boxes_on_target[index] == boxes[index]
+        steps[index] += 1
+        rewards[index] = STEP_REWARD + gain * BOX_REWARD + (SOLVED_REWARD if solved else 0.0)
+        terminated[index] = solved
+        truncated[index] = not solved and steps[index] >= max_steps
+        if solved or truncated[index]:
+            status[index] = ENDED
+            ended += 1
+    return ended
+
+
+@numba.njit(cache=True)
+def place_boards(boards, indices, players, boxes, boxes_on_target, sprites, observations):  # type: ignore[no-untyped-def]
+    """Work out what follows from the new boards at ``indices`` int64 [N]: players, counts of boxes, observations."""
+    for index in indices:
+        board = boards[index]
+        row, column = _find_player(board)
+        players[index, 0] = row
+        players[index, 1] = column
+        loose, settled = 0, 0
+        for tile in board.flat:
+            loose += tile == BOX
+            settled += tile == BOX_ON_TARGET
+        boxes[index] = loose + settled
+        boxes_on_target[index] = settled
+        _draw_board(observations[index], sprites, board)
+
+
+@numba.njit(cache=True)
+def first_bad_action(actions):  # type: ignore[no-untyped-def]
+    """The index of the first action outside of 0 .. 4 in int64 [B], or -1."""
+    for index in range(actions.shape[0]):
+        if actions[index] < 0 or actions[index] >= NUM_ACTIONS:
+            return index
+    return -1

@@ -1,0 +1,385 @@
+"""Random Sokoban levels, solvable by construction: boxes start on their targets and are pulled away (reverse play).
+
+Every level is a function of a 64-bit key and a number, both plain integers, so a stream of levels can be continued,
+copied or saved exactly. Kernels hold a board as one integer a row, bit c for column c, which makes flood fill cheap. No
+kernel here calls a kernel of another module: Numba's cache would not notice a change there.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numba
+import numpy as np
+
+from thinker.envs.sokoban.engine import BOX, FLOOR, PLAYER, TARGET, WALL
+from thinker.envs.sokoban.levels import LevelError, LevelSet
+
+MIN_SIZE: Final = 5
+MAX_SIZE: Final = 20
+MAX_BOXES: Final = 8
+MAX_REVERSE_MOVES: Final = 100
+DEFAULT_REVERSE_MOVES: Final = (2, 10)
+
+_ATTEMPTS: Final = 40
+"""Random attempts at one level; if not one of them moved a box, an open room with one pull is the level."""
+_ATTEMPTS_PER_ROOM: Final = 4
+_MAX_PULL: Final = 4
+"""Squares that one reverse move pulls a box, at most."""
+_ROW_OFFSETS: Final = (-1, 1, 0, 0)
+_COLUMN_OFFSETS: Final = (0, 0, -1, 1)
+"""Directions come in opposite pairs: the opposite of d is d ^ 1."""
+_NO_DIRECTION: Final = -1
+_STREAM_DOMAINS: Final = {"episodes": 0, "level set": 1}
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_27, _SHIFT_30, _SHIFT_31, _SHIFT_32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+
+
+def stream_key(seed: int | None, domain: Literal["episodes", "level set"] = "episodes") -> int:
+    """The 64-bit key of the stream of levels that belongs to a seed (fresh entropy for None).
+
+    The streams of different seeds, and those of the episodes and of the level set of one seed, are disjoint with
+    overwhelming probability.
+    """
+    if seed is not None and seed < 0:
+        raise LevelError(f"seed {seed} is negative; expected an integer from 0 on")
+    sequence = np.random.SeedSequence(seed, spawn_key=(_STREAM_DOMAINS[domain],))
+    return int(sequence.generate_state(1, np.uint64)[0])
+
+
+def board_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a size as users give it."""
+    height, width = (size, size) if isinstance(size, (int, np.integer)) else size
+    return int(height), int(width)
+
+
+def check_request(size: tuple[int, int], boxes: int, reverse_moves: tuple[int, int]) -> None:
+    """Raise LevelError for levels that cannot be generated."""
+    if not all(MIN_SIZE <= side <= MAX_SIZE for side in size):
+        raise LevelError(
+            f"size {size[0]}x{size[1]} (height x width, walls included) cannot be generated; "
+            f"expected {MIN_SIZE} to {MAX_SIZE} for both"
+        )
+    if not 1 <= boxes <= MAX_BOXES:
+        raise LevelError(f"boxes={boxes} cannot be generated; expected 1 to {MAX_BOXES}")
+    room = (size[0] - 2) * (size[1] - 2)
+    if 3 * boxes > room:
+        raise LevelError(
+            f"{boxes} boxes do not fit a {size[0]}x{size[1]} board: its {room} inner squares have room for at most "
+            f"{room // 3} (three squares a box); use fewer boxes or a larger size"
+        )
+    low, high = reverse_moves
+    if not 1 <= low <= high <= MAX_REVERSE_MOVES:
+        raise LevelError(
+            f"reverse_moves={reverse_moves} is not a range; expected (low, high) with "
+            f"1 <= low <= high <= {MAX_REVERSE_MOVES}"
+        )
+
+
+def generate_levels(
+    count: int,
+    size: int | tuple[int, int] = 10,
+    boxes: int = 4,
+    seed: int = 0,
+    reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES,
+) -> LevelSet:
+    """Make ``count`` levels, always the same for the same arguments, and never those of an environment's episodes.
+
+    ``reverse_moves`` is the difficulty: how often each box is pulled away from the solution on average, drawn for each
+    level from this range (ends included). From 2 on, a level has a box that no straight push brings onto a target.
+    """
+    if count < 1:
+        raise LevelError(f"count={count} levels cannot be generated; expected at least 1")
+    check_request(board_size(size), boxes, reverse_moves)
+    boards = np.empty((count, *board_size(size)), np.uint8)
+    numbers = np.arange(count)
+    keys = np.full(count, stream_key(seed, "level set"), np.uint64)
+    generate_boards(boards, numbers, keys, numbers, boxes, *reverse_moves)
+    return LevelSet(boards)
+
+
+@numba.njit(cache=True)
+def _mix(state):  # type: ignore[no-untyped-def]
+    """The output function of the SplitMix64 generator."""
+    state = (state ^ (state >> _SHIFT_30)) * _MULTIPLIER_1
+    state = (state ^ (state >> _SHIFT_27)) * _MULTIPLIER_2
+    return state ^ (state >> _SHIFT_31)
+
+
+@numba.njit(cache=True)
+def _start(key, number):  # type: ignore[no-untyped-def]
+    """The random 64-bit number of level ``number`` in the stream of ``key``."""
+    return _mix(key + (np.uint64(number) + np.uint64(1)) * _INCREMENT)
+
+
+@numba.njit(cache=True)
+def _draw(random, bound):  # type: ignore[no-untyped-def]
+    """A random integer in 0 .. bound - 1; ``random``: uint64 [1], the state of a SplitMix64 generator."""
+    random[0] += _INCREMENT
+    return np.int64(((_mix(random[0]) >> _SHIFT_32) * np.uint64(bound)) >> _SHIFT_32)
+
+
+@numba.njit(cache=True)
+def _carve(random, floor, wanted, width, squares):  # type: ignore[no-untyped-def]
+    """Carve a connected room of about ``wanted`` squares: short straight passages that start at carved squares.
+
+    ``floor`` int64 [H] bit rows and ``squares`` int64 [H * W] (the carved ones) are written; returns how many.
+    """
+    height = len(floor)
+    floor[:] = 0
+    row, column = 1 + _draw(random, height - 2), 1 + _draw(random, width - 2)
+    floor[row] = 1 << column
+    squares[0] = row * width + column
+    carved = 1
+    for _ in range(32 * wanted):  # enough almost always; a smaller room is as good
+        if carved >= wanted:
+            break
+        start = squares[_draw(random, carved)]
+        row, column = start // width, start % width
+        chance = _draw(random, 16)
+        direction, length = chance & 3, 1 + (chance >> 2)
+        for _ in range(length):
+            row += _ROW_OFFSETS[direction]
+            column += _COLUMN_OFFSETS[direction]
+            if row < 1 or column < 1 or row > height - 2 or column > width - 2:
+                break
+            if not (floor[row] >> column) & 1:
+                floor[row] |= 1 << column
+                squares[carved] = row * width + column
+                carved += 1
+    return carved
+
+
+@numba.njit(cache=True)
+def _open_room(floor, width, squares):  # type: ignore[no-untyped-def]
+    """Carve the whole board but its outer walls."""
+    floor[:] = 0
+    carved = 0
+    for row in range(1, len(floor) - 1):
+        floor[row] = (1 << (width - 1)) - 2
+        for column in range(1, width - 1):
+            squares[carved] = row * width + column
+            carved += 1
+    return carved
+
+
+@numba.njit(cache=True)
+def _spread(start, free):  # type: ignore[no-untyped-def]
+    """All squares of a bit row that can be reached from ``start`` by walking left or right over ``free``."""
+    reached = start | (free & ~(free + start))  # the carry of the sum runs through the free squares
+    while True:
+        further = reached | (free & (reached >> 1))
+        if further == reached:
+            return reached
+        reached = further
+
+
+@numba.njit(cache=True)
+def _flood(free, row, column, reached):  # type: ignore[no-untyped-def]
+    """Write into ``reached`` int64 [H] the bit rows of where a player at (row, column) can walk over ``free``."""
+    height = len(free)
+    reached[:] = 0
+    reached[row] = _spread(1 << column, free[row])
+    changed = True
+    while changed:
+        changed = False
+        for here in range(2, height - 1):
+            new = reached[here - 1] & free[here] & ~reached[here]
+            if new:
+                reached[here] = _spread(reached[here] | new, free[here])
+                changed = True
+        for here in range(height - 3, 0, -1):
+            new = reached[here + 1] & free[here] & ~reached[here]
+            if new:
+                reached[here] = _spread(reached[here] | new, free[here])
+                changed = True
+
+
+@numba.njit(cache=True)
+def _can_be_pulled(floor, row, column):  # type: ignore[no-untyped-def]
+    """Whether a box here could be pulled away in some direction if it were alone."""
+    for direction in range(4):
+        row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
+        # Where the square beside is floor, the one behind it is still on the board.
+        beside = (floor[row + row_offset] >> (column + column_offset)) & 1
+        if beside and (floor[row + 2 * row_offset] >> (column + 2 * column_offset)) & 1:
+            return True
+    return False
+
+
+@numba.njit(cache=True)
+def _needs_turn(floor, targets, box_row, box_column):  # type: ignore[no-untyped-def]
+    """Whether no push in a straight line, even on a board without other boxes, brings the box onto a target."""
+    for direction in range(4):
+        row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
+        if not (floor[box_row - row_offset] >> (box_column - column_offset)) & 1:
+            continue  # nowhere to push from
+        row, column = box_row + row_offset, box_column + column_offset
+        while (floor[row] >> column) & 1:
+            if (targets[row] >> column) & 1:
+                return False
+            row += row_offset
+            column += column_offset
+    return True
+
+
+@numba.njit(cache=True)
+def _score(floor, targets, boxes):  # type: ignore[no-untyped-def]
+    """How good a level is: the number of boxes that are off target, and 1 more if one of them needs a turn."""
+    score, turns = 0, 0
+    for row, column in boxes:
+        if not (targets[row] >> column) & 1:
+            score += 1
+            turns += turns == 0 and _needs_turn(floor, targets, row, column)
+    return score + turns
+
+
+@numba.njit(cache=True)
+def _pull_boxes(random, floor, targets, boxes, player, width, runs, wanted_score, reached):  # type: ignore[no-untyped-def]
+    """Reverse play: ``runs`` times let the player pull a random box away in a straight line.
+
+    If the level is not as good as wanted then, it goes on for up to as many runs again. ``boxes`` int64 [N, 2] (rows
+    and columns) are changed; ``reached`` int64 [H] holds the squares that the player can reach in the end.
+    """
+    number_boxes = len(boxes)
+    free = floor & ~targets
+    forbidden = np.full(number_boxes, _NO_DIRECTION)  # pulling straight back would undo the box's last move
+    candidates = np.empty(4 * number_boxes, np.int64)
+    _flood(free, player // width, player % width, reached)
+    for run in range(2 * runs):
+        if run >= runs and _score(floor, targets, boxes) >= wanted_score:
+            break
+        number, number_unmoved = 0, 0
+        for box in range(number_boxes):
+            box_row, box_column = boxes[box]
+            for direction in range(4):
+                row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
+                if (
+                    (reached[box_row + row_offset] >> (box_column + column_offset)) & 1
+                    and (free[box_row + 2 * row_offset] >> (box_column + 2 * column_offset)) & 1
+                    and direction != forbidden[box]
+                ):
+                    candidates[number] = box * 4 + direction
+                    if forbidden[box] == _NO_DIRECTION:  # not moved yet: kept in front, to be chosen first
+                        candidates[number] = candidates[number_unmoved]
+                        candidates[number_unmoved] = box * 4 + direction
+                        number_unmoved += 1
+                    number += 1
+        if number == 0:
+            break
+        chosen = candidates[_draw(random, number_unmoved if number_unmoved > 0 else number)]
+        box, direction = chosen // 4, chosen % 4
+        row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
+        row, column = boxes[box]
+        free[row] |= 1 << column
+        for _ in range(1 + _draw(random, _MAX_PULL)):
+            if not (free[row + 2 * row_offset] >> (column + 2 * column_offset)) & 1:
+                break
+            row += row_offset
+            column += column_offset
+        free[row] &= ~(1 << column)
+        boxes[box, 0] = row
+        boxes[box, 1] = column
+        forbidden[box] = direction ^ 1
+        _flood(free, row + row_offset, column + column_offset, reached)
+
+
+@numba.njit(cache=True)
+def _place_player(random, reached, targets, squares, carved, width):  # type: ignore[no-untyped-def]
+    """A random reachable square as a row and a column, off the targets if there is such a one."""
+    found, found_off_target = 0, 0
+    player, player_off_target = 0, 0
+    for square in squares[:carved]:
+        row, column = square // width, square % width
+        if (reached[row] >> column) & 1:
+            found += 1
+            if _draw(random, found) == 0:  # each of those found so far is equally likely
+                player = square
+            if not (targets[row] >> column) & 1:
+                found_off_target += 1
+                if _draw(random, found_off_target) == 0:
+                    player_off_target = square
+    chosen = player_off_target if found_off_target > 0 else player
+    return chosen // width, chosen % width
+
+
+@numba.njit(cache=True)
+def generate_boards(boards, indices, keys, numbers, number_boxes, low, high):  # type: ignore[no-untyped-def]
+    """Write a new level into the boards at ``indices``: number ``numbers[i]`` of the stream ``keys[i]`` into board i.
+
+    A level is taken as soon as all its boxes are off target and, from two reverse moves a box on, one of them cannot
+    be brought onto a target by a straight push; if no attempt is like that, the best one is. Never endless: the last
+    resort is an open room with the targets along its first rows, where one pull is always possible.
+
+    Args:
+        boards: uint8 [B, H, W], written at the indices
+        indices: int64 [N]
+        keys: uint64 [B], see `stream_key`
+        numbers: int64 [B]
+        number_boxes: boxes of each level
+        low, high: range of the reverse moves per box
+    """
+    _, height, width = boards.shape
+    room = (height - 2) * (width - 2)
+    floor = np.empty(height, np.int64)
+    targets = np.empty(height, np.int64)
+    reached = np.empty(height, np.int64)
+    squares = np.empty(height * width, np.int64)
+    boxes = np.empty((number_boxes, 2), np.int64)
+    random = np.empty(1, np.uint64)
+    for index in indices:
+        random[0] = _start(keys[index], numbers[index])
+        moves = low + _draw(random, high - low + 1)
+        full_score = number_boxes if moves == 1 else number_boxes + 1
+        best_score, carved = 0, 0
+        for attempt in range(_ATTEMPTS + 1):
+            last_resort = attempt == _ATTEMPTS
+            if last_resort:
+                if best_score > 0:
+                    break
+                carved = _open_room(floor, width, squares)
+            else:
+                if attempt % _ATTEMPTS_PER_ROOM == 0:
+                    wanted = max(3 * number_boxes, room * (50 + _draw(random, 36)) // 100)
+                    carved = _carve(random, floor, wanted, width, squares)
+                if carved <= number_boxes:
+                    continue
+                for place in range(number_boxes + 1):  # shuffle as many as are needed: the targets and the player
+                    other = place + _draw(random, carved - place)
+                    for _ in range(4):
+                        if _can_be_pulled(floor, squares[other] // width, squares[other] % width):
+                            break
+                        other = place + _draw(random, carved - place)
+                    squares[place], squares[other] = squares[other], squares[place]
+            targets[:] = 0
+            for box in range(number_boxes):
+                boxes[box, 0] = squares[box] // width
+                boxes[box, 1] = squares[box] % width
+                targets[boxes[box, 0]] |= 1 << boxes[box, 1]
+            runs = 1 if last_resort else number_boxes * moves
+            wanted_score = 1 if last_resort else full_score
+            _pull_boxes(random, floor, targets, boxes, squares[number_boxes], width, runs, wanted_score, reached)
+            score = _score(floor, targets, boxes)
+            if score <= best_score:
+                continue
+            best_score = score
+            board = boards[index]
+            for row in range(height):
+                for column in range(width):
+                    tile = TARGET if (targets[row] >> column) & 1 else FLOOR
+                    board[row, column] = tile if (floor[row] >> column) & 1 else WALL
+            for box in range(number_boxes):
+                board[boxes[box, 0], boxes[box, 1]] += BOX - FLOOR
+            row, column = _place_player(random, reached, targets, squares, carved, width)
+            board[row, column] += PLAYER - FLOOR
+            if score >= full_score:
+                break
+
+
+@numba.njit(cache=True)
+def choose_levels(indices, keys, numbers, count, level_out):  # type: ignore[no-untyped-def]
+    """Choose for each board i of ``indices`` one of ``count`` levels at random, by its stream: int64 [B], written."""
+    for index in indices:
+        level_out[index] = np.int64(_start(keys[index], numbers[index]) % np.uint64(count))

@@ -1,0 +1,395 @@
+"""Sokoban as a Gymnasium vector environment: all boards in one native call (the paper's section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal, get_args
+
+import numpy as np
+from gymnasium import error
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from thinker.envs.sokoban import engine, generator
+from thinker.envs.sokoban.levels import LevelSet, board_text
+from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites, render_board
+
+LevelSource = Literal["generated"] | str | PathLike[str] | Sequence[str | PathLike[str]] | LevelSet
+Order = Literal["random", "sequential"]
+NO_LEVEL = -1
+"""``info["level"]`` of a board that evaluation mode never had a level for."""
+_RENDER_MODES = ("rgb_array", "ansi")
+_DEFAULT_SIZE = 10
+_DEFAULT_BOXES = 4
+
+
+class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """``num_envs`` boards of Sokoban, stepped together.
+
+    Actions: 0 no-op, 1 up, 2 down, 3 left, 4 right. Rewards, added up: -0.01 for every step, +1 for a box that comes
+    onto a target, -1 for one that leaves it, +10 for solving the level; the solving step so gives 10.99. Solving
+    terminates an episode, the step limit truncates it (solving in the very last step terminates only).
+
+    ``info`` always holds arrays over the boards, each with Gymnasium's ``_name`` mask: ``solved`` (this very step
+    solved a level, in every autoreset mode), ``level`` (the index in the level set, or the running count of this
+    board's generated levels) and ``boxes_on_target`` (both of the board that is now observed). Where an episode ends
+    in autoreset mode SAME_STEP, ``final_obs`` and ``final_info`` describe its end, laid out as by Gymnasium's own
+    `SyncVectorEnv`.
+
+    Evaluation mode, ``order="sequential"``: every level of the set is played exactly once. Board i plays the levels i,
+    i + num_envs, i + 2 num_envs and so on; then it idles (reward 0, never ends again, ``info["evaluating"]`` False).
+    When all boards idle, ``evaluation_done`` is True. ``reset()`` of all boards begins anew.
+
+    Args:
+        num_envs: number of boards
+        size: height and width of generated boards, walls included, or (height, width); 5 to 20, default 10
+        boxes: boxes of generated levels, 1 to 8, default 4
+        levels: "generated", or a Boxoban file, a folder or a list of them, or a `LevelSet`
+        observation: "tiles", one-hot planes uint8 (7, H, W) in the order wall, floor, target, box, box on target,
+            player, player on target; or "rgb", uint8 (3, 8 H, 8 W)
+        max_steps: steps after which an episode is truncated
+        order: "random" samples levels by each board's own seeded generator; "sequential" is evaluation mode
+        reverse_moves: difficulty of generated levels, see `generate_levels`; default (2, 10)
+        autoreset_mode: SAME_STEP, NEXT_STEP or DISABLED, as in Gymnasium
+        copy: False returns the internal arrays, which the next step overwrites
+        render_mode: None, "rgb_array" or "ansi"
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        size: int | tuple[int, int] | None = None,
+        boxes: int | None = None,
+        levels: LevelSource = "generated",
+        observation: ObservationKind = "tiles",
+        max_steps: int = 120,
+        order: Order = "random",
+        reverse_moves: tuple[int, int] | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs}; expected at least 1")
+        if max_steps < 1:
+            raise ValueError(f"max_steps={max_steps}; expected at least 1")
+        if order not in get_args(Order):
+            raise ValueError(f"order={order!r} is unknown; expected one of {get_args(Order)}")
+        if render_mode is not None and render_mode not in _RENDER_MODES:
+            raise ValueError(f"render_mode={render_mode!r} is unknown; expected None or one of {_RENDER_MODES}")
+        self.num_envs = num_envs
+        self.max_steps = max_steps
+        self.order = order
+        self.copy = copy
+        self.render_mode = render_mode
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"render_modes": list(_RENDER_MODES), "autoreset_mode": self.autoreset_mode}
+        self._choose_levels(levels, size, boxes, reverse_moves)
+
+        height, width = self.size
+        self._sprites = observation_sprites(observation)
+        _, channels, pixels, _ = self._sprites.shape
+        highest = int(self._sprites.max()) if observation == "tiles" else 255
+        shape = (channels, height * pixels, width * pixels)
+        self.single_observation_space = Box(0, highest, shape, np.uint8)
+        self.single_action_space = Discrete(engine.NUM_ACTIONS)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+        self._boards = np.zeros((num_envs, height, width), np.uint8)
+        self._players = np.zeros((num_envs, 2), np.int64)
+        self._boxes = np.zeros(num_envs, np.int64)
+        self._boxes_on_target = np.zeros(num_envs, np.int64)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._status = np.full(num_envs, engine.ENDED, np.uint8)
+        self._level = np.full(num_envs, NO_LEVEL, np.int64)
+        self._episodes = np.zeros(num_envs, np.int64)  # begun so far by this board's generator
+        self._keys = np.zeros(num_envs, np.uint64)  # of the boards' generators
+        self._actions = np.zeros(num_envs, np.int64)
+        self._observations = np.zeros((num_envs, *shape), np.uint8)
+        self._rewards = np.zeros(num_envs, np.float64)
+        self._terminated = np.zeros(num_envs, np.bool_)
+        self._truncated = np.zeros(num_envs, np.bool_)
+        self._present = np.ones(num_envs, np.bool_)  # Gymnasium's mask of an info that every board has
+        self._ready = False
+        self._some_ended = False  # some board waits for the end of an episode to be followed by a reset
+
+    def _choose_levels(
+        self,
+        levels: LevelSource,
+        size: int | tuple[int, int] | None,
+        boxes: int | None,
+        reverse_moves: tuple[int, int] | None,
+    ) -> None:
+        asked = None if size is None else generator.board_size(size)
+        self.levels: LevelSet | None = None
+        if isinstance(levels, str) and levels == "generated":
+            if self.order == "sequential":
+                raise ValueError(
+                    'order="sequential" needs a level set, but levels="generated" has no end; '
+                    "make a set with generate_levels(count, ...) and pass it as levels"
+                )
+            self.size = asked or (_DEFAULT_SIZE, _DEFAULT_SIZE)
+            self._generated_boxes = _DEFAULT_BOXES if boxes is None else boxes
+            self._reverse_moves = generator.DEFAULT_REVERSE_MOVES if reverse_moves is None else reverse_moves
+            generator.check_request(self.size, self._generated_boxes, self._reverse_moves)
+            return
+        self.levels = levels if isinstance(levels, LevelSet) else LevelSet.load(levels)
+        self.size = self.levels.size
+        if asked is not None and asked != self.size:
+            raise ValueError(f"size={asked} was asked for, but the levels are {self.size}; leave size out")
+        if boxes is not None and (self.levels.boxes != boxes).any():
+            found = sorted(set(self.levels.boxes.tolist()))
+            raise ValueError(f"boxes={boxes} was asked for, but the levels have {found} boxes; leave boxes out")
+        if reverse_moves is not None:
+            raise ValueError(f'reverse_moves={reverse_moves} has a meaning only with levels="generated"; leave it out')
+
+    @property
+    def evaluation_done(self) -> bool:
+        """Whether evaluation mode has played every level of the set."""
+        return bool((self._status == engine.IDLE).all())
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin new episodes on all boards, or on those of ``options={"reset_mask": bool [B]}``.
+
+        Board i gets the seed ``seed + i``, or the i-th of a list of seeds; without a seed the generators go on.
+        """
+        self._check_open()
+        mask = self._reset_mask(options)
+        self._seed_generators(seed, mask)
+        super().reset(seed=int(seed) if isinstance(seed, (int, np.integer)) else None)
+        if self.order == "sequential" and not (options and self._ready):
+            self._episodes[:] = 0
+        self._ready = True
+        self._begin(np.flatnonzero(mask))
+        info = self._info(solved=np.zeros(self.num_envs, np.bool_))
+        if not mask.all():  # Gymnasium's layout: nothing is said of the boards that were not reset
+            info = {name: mask.copy() if name.startswith("_") else values * mask for name, values in info.items()}
+        return self._copied(self._observations), info
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Play one action on every board; ``actions``: integers, shape (num_envs,)."""
+        self._check_actions(actions)
+        waiting = np.flatnonzero(self._status == engine.ENDED) if self._some_ended else None
+        ended = engine.step_environments(
+            self._boards, self._players, self._boxes, self._boxes_on_target, self._steps, self._status, self._actions,
+            self.max_steps, self._sprites, self._observations, self._rewards, self._terminated, self._truncated,
+        )  # fmt: skip
+        info: dict[str, Any] = {}
+        if waiting is not None:  # autoreset mode NEXT_STEP: this step was their reset
+            self._begin(waiting)
+        if ended:
+            mask = self._terminated | self._truncated
+            finished = mask.nonzero()[0]
+            if self.autoreset_mode is AutoresetMode.SAME_STEP:
+                info = self._final_info(finished, mask)
+                self._begin(finished)
+            elif self.order == "sequential":
+                self._idle_without_levels(finished)
+        self._some_ended = ended > 0 and self.autoreset_mode is not AutoresetMode.SAME_STEP
+        info.update(self._info(self._terminated))
+        return (
+            self._copied(self._observations),
+            self._copied(self._rewards),
+            self._copied(self._terminated),
+            self._copied(self._truncated),
+            info,
+        )
+
+    def snapshot(self, indices: Sequence[int] | np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """The exact state of all boards, or of those at ``indices``, as arrays of one row a board.
+
+        It holds the boards, step counts, levels and generators; everything that follows is the same after `restore`.
+        """
+        self._check_ready()
+        return {name: array[self._board_indices(indices)].copy() for name, array in self._state().items()}
+
+    def restore(self, snapshot: dict[str, np.ndarray], indices: Sequence[int] | np.ndarray | None = None) -> None:
+        """Put the rows of a `snapshot` back, onto all boards or those at ``indices``, wherever they came from."""
+        self._check_open()
+        chosen = self._board_indices(indices)
+        if not self._ready and len(np.unique(chosen)) < self.num_envs:
+            raise error.ResetNeeded("call reset() before restoring only some of the boards")
+        state = self._state()
+        if snapshot.keys() != state.keys():
+            raise ValueError(f"not a snapshot of Sokoban: it has {sorted(snapshot)}, expected {sorted(state)}")
+        for name, array in state.items():
+            expected = (len(chosen), *array.shape[1:])
+            if snapshot[name].shape != expected or snapshot[name].dtype != array.dtype:
+                raise ValueError(
+                    f"snapshot[{name!r}] has shape {snapshot[name].shape} and dtype {snapshot[name].dtype}; "
+                    f"expected {expected} and {array.dtype} (boards of the same size, one row for each index)"
+                )
+        for name, array in state.items():
+            array[chosen] = snapshot[name]
+        self._ready = True
+        self._some_ended = bool((self._status == engine.ENDED).any())
+        self._place(chosen)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """One picture (rgb_array, uint8 [32 H, 32 W, 3]) or Boxoban text (ansi) for each board."""
+        self._check_ready()
+        if self.render_mode == "rgb_array":
+            return tuple(render_board(board) for board in self._boards)
+        if self.render_mode == "ansi":
+            return tuple(board_text(board) for board in self._boards)
+        return None
+
+    def _state(self) -> dict[str, np.ndarray]:
+        return {
+            "boards": self._boards,
+            "steps": self._steps,
+            "status": self._status,
+            "level": self._level,
+            "episodes": self._episodes,
+            "keys": self._keys,
+        }
+
+    def _board_indices(self, indices: Sequence[int] | np.ndarray | None) -> np.ndarray:
+        if indices is None:
+            return np.arange(self.num_envs)
+        chosen = np.asarray(indices, dtype=np.int64).reshape(-1)
+        if ((chosen < 0) | (chosen >= self.num_envs)).any():
+            raise IndexError(f"indices {chosen.tolist()} are not all boards; expected 0 .. {self.num_envs - 1}")
+        return chosen
+
+    def _begin(self, indices: np.ndarray) -> None:
+        """Begin the next episode on the boards at ``indices``; in evaluation mode, idle where no level is left."""
+        if self.order == "sequential":
+            indices = self._idle_without_levels(indices)
+        if self.levels is None:
+            generator.generate_boards(
+                self._boards, indices, self._keys, self._episodes, self._generated_boxes, *self._reverse_moves
+            )
+            self._level[indices] = self._episodes[indices]
+        else:
+            if self.order == "sequential":
+                self._level[indices] = indices + self._episodes[indices] * self.num_envs
+            else:
+                generator.choose_levels(indices, self._keys, self._episodes, len(self.levels), self._level)
+            self._boards[indices] = self.levels.boards[self._level[indices]]
+        self._episodes[indices] += 1
+        self._steps[indices] = 0
+        self._status[indices] = engine.RUNNING
+        self._place(indices)
+
+    def _idle_without_levels(self, indices: np.ndarray) -> np.ndarray:
+        """In evaluation mode, let boards without a next level idle; returns the others."""
+        assert self.levels is not None
+        following = indices + self._episodes[indices] * self.num_envs
+        without = indices[following >= len(self.levels)]
+        self._status[without] = engine.IDLE
+        fresh = without[self._episodes[without] == 0]  # more boards than levels: show something
+        self._level[fresh] = NO_LEVEL
+        self._boards[fresh] = self.levels.boards[0]
+        self._steps[fresh] = 0
+        self._place(fresh)
+        return indices[following < len(self.levels)]
+
+    def _place(self, indices: np.ndarray) -> None:
+        engine.place_boards(
+            self._boards, indices, self._players, self._boxes, self._boxes_on_target, self._sprites, self._observations
+        )
+
+    def _info(self, solved: np.ndarray) -> dict[str, Any]:
+        info = {
+            "solved": self._copied(solved),
+            "_solved": self._copied(self._present),
+            "level": self._copied(self._level),
+            "_level": self._copied(self._present),
+            "boxes_on_target": self._copied(self._boxes_on_target),
+            "_boxes_on_target": self._copied(self._present),
+        }
+        if self.order == "sequential":
+            info["evaluating"] = self._status != engine.IDLE
+            info["_evaluating"] = self._copied(self._present)
+        return info
+
+    def _final_info(self, finished: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
+        """What Gymnasium's SyncVectorEnv says of episodes that ended, before their boards begin anew."""
+        final_obs = np.empty(self.num_envs, dtype=object)  # of None
+        final_obs[finished] = np.fromiter(self._observations[finished], dtype=object, count=len(finished))
+        final_info = {
+            "solved": self._terminated.copy(),
+            "_solved": self._copied(mask),
+            "level": self._level * mask,
+            "_level": self._copied(mask),
+            "boxes_on_target": self._boxes_on_target * mask,
+            "_boxes_on_target": self._copied(mask),
+        }
+        return {
+            "final_obs": final_obs,
+            "_final_obs": self._copied(mask),
+            "final_info": final_info,
+            "_final_info": mask,
+        }
+
+    def _copied(self, array: np.ndarray) -> np.ndarray:
+        return array.copy() if self.copy else array
+
+    def _seed_generators(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
+        if seed is None:
+            seeds: Sequence[int | None] = [None] * self.num_envs
+        elif isinstance(seed, (int, np.integer)):
+            seeds = [int(seed) + index for index in range(self.num_envs)]
+        else:
+            seeds = seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} boards; expected one for each, or one number")
+        chosen = [index for index in np.flatnonzero(mask).tolist() if seeds[index] is not None or not self._ready]
+        self._keys[chosen] = np.array([generator.stream_key(seeds[index]) for index in chosen], np.uint64)
+        self._episodes[chosen] = 0
+
+    def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
+        unknown = set(options or ()) - {"reset_mask"}
+        if unknown:
+            raise ValueError(f"unknown reset options {sorted(unknown)}; expected only 'reset_mask'")
+        if not options:
+            return np.ones(self.num_envs, np.bool_)
+        mask = np.asarray(options["reset_mask"])
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise ValueError(
+                f"options['reset_mask'] must be booleans of shape ({self.num_envs},) with at least one True; "
+                f"got dtype {mask.dtype}, shape {mask.shape}, {int(mask.sum())} True"
+            )
+        if not self._ready and not mask.all():
+            raise error.ResetNeeded("reset all boards once before resetting some of them by a reset_mask")
+        return mask
+
+    def _check_actions(self, actions: np.ndarray) -> None:
+        """Check the actions and put them into ``self._actions``, before anything changes."""
+        self._check_ready()
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
+            raise error.InvalidAction(
+                f"actions have shape {actions.shape} and dtype {actions.dtype}; expected integers of shape "
+                f"({self.num_envs},), one action from 0 to {engine.NUM_ACTIONS - 1} for each board"
+            )
+        self._actions[:] = actions
+        bad = engine.first_bad_action(self._actions)
+        if bad >= 0:
+            raise error.InvalidAction(
+                f"action {actions[bad]} of board {bad} is out of range; expected 0 to {engine.NUM_ACTIONS - 1} "
+                f"({', '.join(engine.ACTION_NAMES)})"
+            )
+        if self._some_ended and self.autoreset_mode is AutoresetMode.DISABLED:
+            ended = np.flatnonzero(self._status == engine.ENDED)
+            if len(ended):
+                raise error.ResetNeeded(
+                    f"the episodes of boards {ended.tolist()} have ended and autoreset is disabled; "
+                    f"call reset() first, for these boards only with options={{'reset_mask': terminated | truncated}}"
+                )
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise error.ClosedEnvironmentError("this environment was closed; make a new one")
+
+    def _check_ready(self) -> None:
+        self._check_open()
+        if not self._ready:
+            raise error.ResetNeeded("call reset() before anything else")
