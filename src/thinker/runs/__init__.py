@@ -1,0 +1,1 @@
+"""A training run: settings, loop, checkpoints, metrics, progress, evaluation and learning curves."""

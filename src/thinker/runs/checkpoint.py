@@ -1,0 +1,321 @@
+"""Checkpoints of training runs: nested states of tensors, arrays and plain values, written whole or not at all.
+
+A checkpoint is a folder ``NUMBER-step-STEP`` with tensors (safetensors), arrays (npy, one after another in one file),
+the rest of the state as json, and a manifest of sizes and hashes. Loading checks these first and executes no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+import os
+import re
+import shutil
+import struct
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+LAYOUT = 1
+"""The version of the layout below; a checkpoint of another one is refused."""
+
+TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.npy", "state.json", "manifest.json"
+
+_TEMPORARY = ".tmp-"  # how the folders begin that are being written or removed; no other process looks into them
+_NAME = re.compile(r"(\d+)-step-\d+")  # the number counts the saves: the newest is not always the one of most steps
+_CHUNK_BYTES = 1 << 20
+_TENSOR_TYPES = {
+    torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
+    torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
+}  # fmt: skip
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written, or none could be read."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A file of this checkpoint is missing, truncated or changed."""
+
+
+class LayoutError(CheckpointError):
+    """This checkpoint was written by a version of the library with another layout."""
+
+
+def save(folder: Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Path:
+    """Write ``state`` as the newest checkpoint in ``folder`` and remove all but the newest ``keep``.
+
+    The state consists of dicts with string keys, lists and tuples of torch tensors, NumPy arrays and scalars, numbers,
+    strings, booleans and None. All come back bit for bit; tensors on the CPU and contiguous. Whatever happens while
+    this function runs, the checkpoints before it stay usable until the new one is safely on the disk.
+    """
+    step = operator.index(step)
+    if step < 0 or keep < 1:
+        raise ValueError(f"step={step}, keep={keep}: expected a step of 0 or more and at least 1 checkpoint to keep")
+    parts = _Parts(state)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{_TEMPORARY}*"):  # of a process that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        number = 1 + max((_number(path) for path in list_checkpoints(folder)), default=0)
+        path = folder / f"{number:06d}-step-{step}"
+        temporary = folder / f"{_TEMPORARY}{path.name}"
+        try:
+            temporary.mkdir()
+            _write(temporary, step, parts)
+            os.rename(temporary, path)
+            sync_folder(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"the checkpoint of step {step} could not be written to {folder}: {error}. {_free_space(folder)}The "
+            f"checkpoints before it are untouched; free some space or make the folder writable, then run the same "
+            f"command again to go on from the last one"
+        ) from error
+    _prune(folder, keep)
+    return path
+
+
+def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
+    """Step and state of the newest checkpoint that is whole, with a warning for each newer one that is not.
+
+    None if nothing was ever saved in ``folder``; an error if there are checkpoints but all are damaged.
+    """
+    paths = list_checkpoints(folder)
+    for path in reversed(paths):
+        try:
+            return load(path)
+        except DamagedCheckpointError as error:
+            warnings.warn(f"{error}. Using the checkpoint before it, if there is one", stacklevel=2)
+    if paths:
+        raise CheckpointError(
+            f"no usable checkpoint is left in {folder}: all of {', '.join(path.name for path in paths)} are damaged "
+            f"(the warnings above say how). Put back a copy of one, or start anew with --fresh"
+        )
+    return None
+
+
+def load(path: Path) -> tuple[int, dict[str, Any]]:
+    """Step and state of the checkpoint in the folder ``path``, after checking that it is whole."""
+    step = _check(path)
+    try:
+        tensors = {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}  # not views of the file
+        document = json.loads((path / STATE).read_bytes())
+        with open(path / ARRAYS, "rb") as file:
+            arrays = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(document["arrays"])]
+        return step, _decode(document["state"], tensors, arrays)
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, struct.error) as error:
+        raise DamagedCheckpointError(f"the checkpoint {path} cannot be read: {error}") from error
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in ``folder``, whole or not, oldest first; none if there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()), key=_number)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` survive a power cut, where the system can do that."""
+    if os.name == "nt":  # Windows cannot open folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Parts:
+    """A state taken apart: tensors by name, arrays by number, and a json document that refers to them."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.arrays: list[np.ndarray] = []
+        self._storages: set[int] = set()
+        self.document = {"state": self._encode(state, ()), "arrays": len(self.arrays)}
+
+    def _encode(self, value: Any, where: tuple[str | int, ...]) -> Any:
+        """The json form of ``value``. What json has no form for becomes ``{"$kind": ...}``; keys with $ are doubled."""
+        if isinstance(value, Mapping):
+            wrong = [key for key in value if not isinstance(key, str)]
+            if wrong:
+                raise TypeError(f"{_place(where)} has the key {wrong[0]!r}; the keys of a checkpoint must be strings")
+            return {
+                f"${key}" if key.startswith("$") else key: self._encode(item, (*where, key))
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            items = [self._encode(item, (*where, index)) for index, item in enumerate(value)]
+            return items if isinstance(value, list) else {"$tuple": items}
+        if isinstance(value, torch.Tensor):
+            return {"$tensor": self._add_tensor(value, where)}
+        if isinstance(value, np.ndarray):
+            return {"$array": self._add_array(value, where)}
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, np.generic):  # before float, which np.float64 is as well
+            return {"$scalar": self._add_array(np.asarray(value), where)}
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
+        raise TypeError(
+            f"{_place(where)} is a {type(value).__name__}; a checkpoint holds dicts, lists, tuples, tensors, NumPy "
+            f"arrays, numbers, strings, booleans and None. Convert it to these"
+        )
+
+    def _add_tensor(self, tensor: torch.Tensor, where: tuple[str | int, ...]) -> str:
+        if tensor.dtype not in _TENSOR_TYPES or tensor.layout != torch.strided:
+            expected = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _TENSOR_TYPES))
+            raise TypeError(
+                f"{_place(where)} is a tensor of {tensor.dtype} and layout {tensor.layout}; expected a dense one of "
+                f"{expected}"
+            )
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        if storage in self._storages:  # safetensors refuses tensors that share memory
+            tensor = tensor.clone()
+        self._storages.add(storage)
+        name = "/".join(map(str, where))
+        while name in self.tensors or name == "__metadata__":
+            name += "_"
+        self.tensors[name] = tensor
+        return name
+
+    def _add_array(self, array: np.ndarray, where: tuple[str | int, ...]) -> int:
+        array, layout = np.asarray(array), np.lib.format
+        if array.dtype.hasobject or layout.descr_to_dtype(layout.dtype_to_descr(array.dtype)) != array.dtype:
+            raise TypeError(f"{_place(where)} is an array of {array.dtype}, which cannot be saved without pickle")
+        self.arrays.append(array)
+        return len(self.arrays) - 1
+
+
+def _decode(value: Any, tensors: Mapping[str, torch.Tensor], arrays: list[np.ndarray]) -> Any:
+    """The state whose json form is ``value``."""
+    if isinstance(value, list):
+        return [_decode(item, tensors, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind == "$tuple":
+            return tuple(_decode(item, tensors, arrays) for item in content)
+        if kind == "$tensor":
+            return tensors[content]
+        if kind == "$array":
+            return arrays[content]
+        if kind == "$scalar":
+            return arrays[content][()]
+        if kind == "$float":
+            return struct.unpack(">d", bytes.fromhex(content))[0]
+    return {key[1:] if key.startswith("$") else key: _decode(item, tensors, arrays) for key, item in value.items()}
+
+
+def _place(where: tuple[str | int, ...]) -> str:
+    return "state" + "".join(f"[{key!r}]" for key in where)
+
+
+def _write(folder: Path, step: int, parts: _Parts) -> None:
+    """Write all files of a checkpoint to ``folder`` and wait until they are on the disk."""
+    _write_file(folder / STATE, lambda file: file.write(json.dumps(parts.document, indent=1).encode()))
+    _write_file(folder / ARRAYS, lambda file: _write_arrays(file, parts.arrays))
+    save_file(parts.tensors, folder / TENSORS)
+    shutil.copymode(folder / STATE, folder / TENSORS)  # safetensors lets only the owner read
+    with open(folder / TENSORS, "rb+") as tensors:
+        os.fsync(tensors.fileno())
+    files = {name: _fingerprint(folder / name) for name in (STATE, ARRAYS, TENSORS)}
+    content = {"layout": LAYOUT, "step": step, "files": files}
+    manifest = {**content, "sha256": _content_hash(content)}
+    _write_file(folder / MANIFEST, lambda file: file.write(json.dumps(manifest, indent=1).encode()))
+    sync_folder(folder)
+
+
+def _write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    with open(path, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_arrays(file: BinaryIO, arrays: list[np.ndarray]) -> None:
+    for array in arrays:
+        np.lib.format.write_array(file, array, allow_pickle=False)  # straight from the array's own memory
+
+
+def _check(path: Path) -> int:
+    """The step of the checkpoint ``path``, if its layout is ours and all its files are as they were written."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        content = {name: manifest[name] for name in ("layout", "step", "files")}
+        intact = manifest["sha256"] == _content_hash(content)
+    except FileNotFoundError as error:
+        raise DamagedCheckpointError(f"the checkpoint {path} has no {MANIFEST}") from error
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {MANIFEST} is unreadable ({error})") from error
+    if not intact:
+        raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {MANIFEST} was changed")
+    if content["layout"] != LAYOUT:
+        raise LayoutError(
+            f"the checkpoint {path} has layout {content['layout']}, but this version of thinker reads and writes "
+            f"layout {LAYOUT}; use the version that wrote it, or start anew with --fresh"
+        )
+    for name, (size, digest) in content["files"].items():
+        try:
+            found_size, found_digest = _fingerprint(path / name)
+        except FileNotFoundError as error:
+            raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {name} is missing") from error
+        except OSError as error:
+            raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {name}: {error}") from error
+        if found_size != size:
+            raise DamagedCheckpointError(
+                f"the checkpoint {path} is damaged: {name} has {found_size} bytes instead of {size}"
+            )
+        if found_digest != digest:
+            raise DamagedCheckpointError(f"the checkpoint {path} is damaged: the content of {name} was changed")
+    return content["step"]
+
+
+def _fingerprint(path: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of a file."""
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def _content_hash(content: Mapping[str, Any]) -> str:
+    """A hash of the manifest itself, so that a changed step or layout is noticed as well."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _number(path: Path) -> int:
+    return int(path.name.split("-")[0])
+
+
+def _prune(folder: Path, keep: int) -> None:
+    """Remove all but the newest ``keep`` checkpoints; renamed first, so that none is ever seen half removed."""
+    for path in list_checkpoints(folder)[:-keep]:
+        try:
+            removed = path.with_name(f"{_TEMPORARY}{path.name}")
+            os.rename(path, removed)
+            shutil.rmtree(removed)
+        except OSError as error:  # the new checkpoint is safe, which matters more
+            warnings.warn(f"the old checkpoint {path} could not be removed: {error}", stacklevel=3)
+
+
+def _free_space(folder: Path) -> str:
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    return f"{shutil.disk_usage(existing).free / 2**20:,.0f} MiB are free there. "

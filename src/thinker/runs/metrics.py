@@ -1,0 +1,116 @@
+"""The figures of a training run over time: ``metrics.jsonl``, one line a report, and the same for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+from torch.utils.tensorboard import SummaryWriter
+
+from thinker.runs.folder import METRICS
+
+TENSORBOARD = "tensorboard"
+
+STEP, MINUTES = "step", "minutes"
+"""The fields of every line beside its metrics: real steps and minutes of training so far."""
+
+
+class MetricsWriter:
+    """Appends to ``folder/metrics.jsonl`` and ``folder/tensorboard/``.
+
+    Args:
+        folder: the run's folder.
+        resume_step: the step of the checkpoint that the run goes on from. Lines of later steps are dropped, so that the
+            file becomes that of a run that was never broken off (but for `MINUTES` and other clocks). This needs all
+            lines of a step to be written before the checkpoint of that step. None begins a new file.
+    """
+
+    def __init__(self, folder: Path, resume_step: int | None = None) -> None:
+        self.path = folder / METRICS
+        self._last_step = 0
+        self._minutes_before = 0.0
+        self._start = time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+        first_step = 0 if resume_step is None else resume_step + 1
+        if self.path.exists():
+            self._drop_from(first_step)
+        self._file = open(self.path, "ab")  # noqa: SIM115  # held until close()
+        self._tensorboard = SummaryWriter(str(folder / TENSORBOARD), purge_step=first_step)
+
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+        """Add one line. A value under the name `MINUTES` replaces the time measured here."""
+        if step < self._last_step:
+            raise ValueError(
+                f"step={step} comes after step {self._last_step}; metrics are written in the order of steps"
+            )
+        if STEP in values:
+            raise ValueError(f"{STEP!r} is no name for a metric: it is the first field of every line")
+        self._last_step = step
+        minutes = self._minutes_before + (time.monotonic() - self._start) / 60
+        numbers = {name: _number(value) for name, value in {MINUTES: round(minutes, 4), **values}.items()}
+        # Strict json has no NaN and infinity; such a metric is null, which `read_metrics` gives back as NaN.
+        line = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        self._file.write(json.dumps({STEP: int(step), **line}, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())  # a checkpoint that comes after this line must never outlive it
+        for name, value in numbers.items():
+            self._tensorboard.add_scalar(name, value, step)
+        self._tensorboard.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        self._tensorboard.close()
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _drop_from(self, step: int) -> None:
+        """Cut off all lines from ``step`` on, and a last one that was not finished. Steps never fall from line to line,
+        so that one cut of the file does it, which the system makes whole or not at all."""
+        end = 0
+        for line_end, line in _lines(self.path):
+            if line[STEP] >= step:
+                break
+            end = line_end
+            self._last_step, self._minutes_before = line[STEP], line[MINUTES] or 0.0
+        os.truncate(self.path, end)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All lines of a run's metrics, without a last one that is still being written; none if there is no file."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    return [{name: math.nan if value is None else value for name, value in line.items()} for _, line in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The finished lines of a file, each with the position of its end."""
+    end = 0
+    with open(path, "rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith(b"\n"):
+                return
+            end += len(text)
+            try:
+                line = json.loads(text)
+                if not isinstance(line, dict) or not {STEP, MINUTES} <= line.keys():
+                    raise ValueError(f"expected a line with {STEP} and {MINUTES}")
+            except ValueError as error:
+                raise ValueError(f"line {number} of {path} is damaged: {error}. Remove it to go on") from error
+            yield end, line
+
+
+def _number(value: SupportsFloat) -> int | float:
+    return int(value) if isinstance(value, int) else float(value)
