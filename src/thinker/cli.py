@@ -10,6 +10,10 @@ import tyro
 
 from thinker.envs.sokoban.commands import Levels
 from thinker.envs.sokoban.levels import LevelError
+from thinker.runs.checkpoint import CheckpointError
+from thinker.runs.commands import Eval, Plot, Runs, train_from
+from thinker.runs.folder import RunFolderError
+from thinker.runs.training import InterruptedRunError
 
 
 class Command(Protocol):
@@ -19,22 +23,29 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Callable[..., Command]] = {
+    "eval": Eval,
+    "plot": Plot,
+    "runs": Runs,
     "levels": Levels,
 }
+MISTAKES = (LevelError, OSError, ValueError, RunFolderError, CheckpointError, InterruptedRunError, FloatingPointError)
+"""Told in one line; everything else is ours and shows its traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. Mistakes of the user are told without a traceback."""
-    command: Command = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
-        prog="thinker",
-        description="Reinforcement-learning agents that learn to plan in a learned world model.",
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
     try:
+        if train_from(arguments):
+            return 0
+        command: Command = tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog="thinker",
+            description="Reinforcement-learning agents that learn to plan. First of all: thinker train [PRESET] --help",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+        )
         command.run()
-    except (LevelError, OSError) as mistake:
+    except MISTAKES as mistake:
         print(f"thinker: {mistake}", file=sys.stderr)
         return 1
     return 0

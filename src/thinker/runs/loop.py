@@ -1,0 +1,154 @@
+"""A training run: one process, one loop, in a fixed order: act for an unroll, train the model, train the agent."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import VectorEnv
+
+from thinker.agents import ActorCriticLearner, Agent, Episodes, Trajectory, build_network, collect, raw_env
+from thinker.augmented import ThinkerEnv
+from thinker.runs.environments import ReplayableEnvs, environments_state, restore_environments
+from thinker.runs.settings import SOKOBAN, RunSettings
+from thinker.world_model.learned import learned_model, learned_values
+from thinker.world_model.protocol import WorldModel
+from thinker.world_model.simulator import PolicyAndValue, simulator
+from thinker.world_model.trainer import ModelTrainer
+
+
+class Run:
+    """Everything that a run consists of, and its one step, `advance`."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.real_steps = 0
+        self.seconds = {"act": 0.0, "model": 0.0, "agent": 0.0}
+        search, seed = settings.search, settings.seed
+        self.envs = make_environments(settings, settings.num_envs)
+        self.values: PolicyAndValue | None = None
+        self.trainer: ModelTrainer | None = None
+        self.model: WorldModel | None = None
+        if settings.model.kind != "none":
+            self.model = self._make_model()
+        self.env = self.wrap(self.envs, search.stage_length, seed)
+        if self.trainer is not None:  # store while acting; train between unrolls
+            self.env.learner = SimpleNamespace(observe=self.trainer.store, abandon=self.trainer.abandon)
+        self.network = build_network(
+            self.env,
+            tree_encoder=settings.agent.tree_encoder,
+            size=settings.agent.network_size,
+            plans=self.model is not None,
+            seed=seed,
+        )
+        self.agent = Agent(self.network, self.env, seed=seed + 1)
+        self.learner = ActorCriticLearner(
+            self.network, settings.agent, discount=self.env.augmented_discount, seed=seed + 2
+        )
+        steps = settings.agent.unroll_stages * search.stage_length
+        self.trajectory = Trajectory(steps, settings.num_envs, len(self.network.reward_names))
+        self.agent.begin(*self.env.reset(seed=seed))
+
+    def advance(self) -> tuple[Episodes, dict[str, float]]:
+        """Act for an unroll, train the model until its replay ratio is reached, train the agent on the unroll."""
+        progress = min(self.real_steps / self.settings.real_steps, 1.0)
+        start = time.perf_counter()
+        episodes = collect(self.env, self.agent, self.trajectory)
+        self.real_steps += episodes.real_steps
+        acted = time.perf_counter()
+        metrics: dict[str, float] = {}
+        if self.trainer is not None:
+            metrics |= self.trainer.train()
+        trained = time.perf_counter()
+        metrics |= self.learner.learn(self.trajectory, progress)
+        if self.trainer is not None:
+            self.agent.look_again(self.env.refresh())
+        self.seconds["act"] += acted - start
+        self.seconds["model"] += trained - acted
+        self.seconds["agent"] += time.perf_counter() - trained
+        return episodes, metrics
+
+    @property
+    def finished(self) -> bool:
+        return self.real_steps >= self.settings.real_steps
+
+    def wrap(self, envs: VectorEnv, stage_length: int, seed: int | None = None) -> ThinkerEnv:
+        """``envs`` with this run's world model, for training or for tests with another stage length."""
+        search = self.settings.search
+        if self.model is None:
+            return raw_env(envs, discount=search.discount, seed=seed)
+        is_simulator = self.settings.model.kind.startswith("simulator")
+        return ThinkerEnv(
+            envs,
+            simulator(envs, self.values) if is_simulator else self.model,
+            stage_length=stage_length,
+            max_depth=search.max_depth,
+            discount=search.discount,
+            carry_tree=search.carry_tree,
+            observe=search.observe,
+            hide=search.hide,
+            extra=search.extra,
+            seed=seed,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the run's future depends on: plain dicts of tensors, arrays, numbers and strings."""
+        return {
+            "real_steps": self.real_steps,
+            "seconds": dict(self.seconds),
+            "environments": environments_state(self.envs),
+            "env": self.env.state_dict(),
+            "agent": self.agent.state_dict(),
+            "learner": self.learner.state_dict(),
+            "trainer": self.trainer.state_dict() if self.trainer is not None else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where a run with the same settings was saved."""
+        self.real_steps = state["real_steps"]
+        self.seconds = dict(state["seconds"])
+        self.env.load_state_dict(state["env"])
+        restore_environments(self.envs, state["environments"])
+        self.agent.load_state_dict(state["agent"])
+        self.learner.load_state_dict(state["learner"])
+        if self.trainer is not None:
+            self.trainer.load_state_dict(state["trainer"])
+
+    def _make_model(self) -> WorldModel:
+        settings, model = self.settings, self.settings.model
+        if model.kind == "simulator":
+            return simulator(self.envs)
+        common: dict[str, Any] = {
+            "num_envs": settings.num_envs,
+            "discount": settings.search.discount,
+            "size": model.size,
+            "precision": model.precision,
+            "settings": model.training,
+            "replay_capacity": model.replay_capacity,
+            "total_transitions": settings.real_steps,
+            "seed": settings.seed,
+        }
+        spaces = self.envs.single_observation_space, self.envs.single_action_space
+        if model.kind == "simulator-learned-values":
+            self.values, self.trainer = learned_values(*spaces, **common)
+            return simulator(self.envs, self.values)
+        give_states = "predicted_state" in settings.search.observe
+        learned, self.trainer = learned_model(*spaces, variant=model.kind, give_states=give_states, **common)
+        return learned
+
+
+def make_environments(settings: RunSettings, num_envs: int, **more: Any) -> VectorEnv:
+    """The real environments of a run, such that their state can be saved."""
+    options = {**settings.environment.options(), **more}
+    if settings.environment.id == SOKOBAN:
+        return gym.make_vec(SOKOBAN, num_envs, vectorization_mode="vector_entry_point", **options)
+    return ReplayableEnvs([lambda: gym.make(settings.environment.id, **options) for _ in range(num_envs)])
+
+
+def set_threads(settings: RunSettings) -> None:
+    """Thread counts, set once, from the settings or the machine."""
+    if settings.threads > 0:
+        torch.set_num_threads(settings.threads)
