@@ -1,0 +1,273 @@
+"""How the agent learns: an actor-critic on two kinds of reward (section 5, appendices D and G).
+
+Read from top to bottom: `ActorCriticLearner.learn` takes one trajectory, `_returns` says what the actions were worth,
+`_losses` what that means for policies and values, and `_descend` takes the gradient step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from thinker.agents.networks import ActorCritic, AgentOutput
+from thinker.agents.scale import RunningScale
+from thinker.agents.settings import AgentSettings
+from thinker.agents.trajectory import Trajectory, Unroll
+from thinker.agents.vtrace import Returns, generalised_advantages, v_trace
+
+REAL_REWARD, PLANNING_REWARD = 0, 1
+"""Columns of rewards, values and advantages."""
+
+
+class NotFiniteError(FloatingPointError):
+    """A loss or the gradient was NaN or infinite; the weights were not touched by it."""
+
+
+class ActorCriticLearner:
+    """Improves ``network`` by trajectories that it made itself.
+
+    Args:
+        network: acts and learns; its parameters and input scales are changed in place.
+        settings: see `AgentSettings`; the objective is chosen there.
+        discount: of the augmented MDP, γ^(1/K): ``env.augmented_discount``.
+        seed: of the generator that shuffles the environments into batches.
+    """
+
+    def __init__(self, network: ActorCritic, settings: AgentSettings, *, discount: float, seed: int = 0) -> None:
+        if not 0 <= discount <= 1:
+            raise ValueError(f"discount is {discount}; it must lie between 0 and 1")
+        self.network = network
+        self.settings = settings
+        self.discount = discount
+        self.updates = 0  # gradient steps so far
+        self._generator = torch.Generator().manual_seed(seed)
+        self._optimiser = torch.optim.Adam(
+            network.parameters(),
+            lr=settings.learning_rate,
+            betas=(settings.adam_beta_1, settings.adam_beta_2),
+            eps=settings.adam_epsilon,
+            fused=True,
+        )
+        self._advantage_scale = RunningScale(range(len(network.reward_names)))
+        self.loss_scales = {
+            "policy": 1.0,
+            **{f"value_{name}": settings.baseline_scale for name in network.reward_names},
+            "entropy_real": settings.real_entropy_cost,
+            "entropy_imaginary": settings.imaginary_entropy_cost,
+            "features": settings.feature_cost,
+            "real_logits": settings.real_logits_cost,
+        }
+
+    def learn(self, trajectory: Trajectory, progress: float) -> dict[str, float]:
+        """Learn from one trajectory; ``progress``, 0 .. 1, is the share of the run that is over.
+
+        Returns the metrics, averaged over the gradient steps.
+        """
+        settings = self.settings
+        learning_rate = settings.learning_rate * (1 - progress)
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        whole = trajectory.read()
+        returns_of_all = self._on_policy_returns(whole) if settings.objective == "ppo" else None
+        metrics = []
+        for _ in range(settings.epochs):
+            for environments in self._batches(trajectory.num_envs):
+                unroll = trajectory.read(environments)
+                output, _ = self.network(unroll.given, unroll.memory)
+                log_prob = _log_prob(unroll, output.logits, output.reset_logits)
+                log_ratio = log_prob - _behaviour_log_prob(unroll)  # [T, B]
+                if returns_of_all is None:
+                    returns = self._off_policy_returns(unroll, output, log_ratio.detach())
+                else:
+                    returns = Returns(*(x.index_select(1, environments) for x in returns_of_all))
+                losses = self._losses(unroll, output, log_prob, log_ratio, returns, progress)
+                gradient_norm = self._descend(losses)
+                metrics.append({**self._metrics(unroll, losses, log_ratio), "agent/gradient_norm": gradient_norm})
+        # Only now, so that while learning the network is the one that acted.
+        self.network.update_scales(whole.given)
+        averages = {name: sum(float(one[name]) for one in metrics) / len(metrics) for name in metrics[0]}
+        return {**averages, "agent/learning_rate": learning_rate}
+
+    def _batches(self, num_envs: int) -> Iterator[Tensor]:
+        """The environments, shuffled, in batches of nearly equal size."""
+        order = torch.randperm(num_envs, generator=self._generator)
+        yield from order.tensor_split(-(-num_envs // self.settings.batch_size))
+
+    # ------------------------------------------------------------------------ what the actions were worth
+
+    def _on_policy_returns(self, unroll: Unroll) -> Returns:
+        """Generalised advantages, from the values that the acting network gave."""
+        returns = generalised_advantages(
+            unroll.reward,
+            unroll.value[:-1],
+            *self._continuation(unroll, unroll.value),
+            trace_decay=self.settings.trace_decay,
+        )
+        return self._for_the_actor(unroll, returns)
+
+    def _off_policy_returns(self, unroll: Unroll, output: AgentOutput, log_ratio: Tensor) -> Returns:
+        """V-trace, from the values that the learning network gives now."""
+        value = output.value.detach()
+        returns = v_trace(
+            log_ratio.unsqueeze(-1),
+            unroll.reward,
+            value[:-1],
+            *self._continuation(unroll, value),
+            importance_clip=self.settings.importance_clip,
+            trace_clip=self.settings.trace_clip,
+            trace_decay=self.settings.trace_decay,
+        )
+        return self._for_the_actor(unroll, returns)
+
+    def _continuation(self, unroll: Unroll, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For each kind of reward what comes after a step: next value, discount, whether it goes on; each [T, B, R].
+
+        For the real reward an episode ends as in the environment: termination leaves nothing to gain, truncation what
+        the critic makes of the final observation. For the planning reward every stage is an episode of its own.
+        """
+        cut = (unroll.truncated & ~unroll.terminated).unsqueeze(-1)
+        next_value = torch.where(cut, unroll.final_value, value[1:])
+        stage_over = unroll.given.next_is_real[:-1]
+        kinds = value.shape[-1]
+        nothing_left = torch.stack((unroll.terminated, stage_over), -1)[..., :kinds]
+        over = torch.stack((unroll.terminated | unroll.truncated, stage_over), -1)[..., :kinds]
+        return next_value, self.discount * ~nothing_left, ~over
+
+    def _for_the_actor(self, unroll: Unroll, returns: Returns) -> Returns:
+        """Real actions get no credit for planning rewards; the running scale learns from what is left."""
+        if self.network.plans:
+            returns.advantage[..., PLANNING_REWARD] *= ~unroll.given.next_is_real[:-1]
+        if self.settings.normalise_advantages:
+            self._advantage_scale.update(returns.advantage.flatten(0, 1))
+        return returns
+
+    # ------------------------------------------------------------------------------- losses and gradients
+
+    def _losses(
+        self,
+        unroll: Unroll,
+        output: AgentOutput,  # [T + 1, B, ...]
+        log_prob: Tensor,  # [T, B]
+        log_ratio: Tensor,  # [T, B]
+        returns: Returns,  # [T, B, R]
+        progress: float,
+    ) -> dict[str, Tensor]:
+        """All losses, not yet multiplied by their scales."""
+        settings = self.settings
+        total = self._total
+        # The planning reward's scale c^p is applied here and not to the reward, so that its critic, and the running
+        # scale, need not follow a reward that fades away.
+        advantages = self._advantage_scale(returns.advantage) if settings.normalise_advantages else returns.advantage
+        advantage = advantages[..., REAL_REWARD]
+        if self.network.plans:
+            advantage = advantage + self._planning_reward_scale(progress) * advantages[..., PLANNING_REWARD]
+        if settings.objective == "ppo":
+            ratio = log_ratio.exp()
+            clipped = ratio.clamp(1 - settings.clip_ratio, 1 + settings.clip_ratio)
+            policy_loss = -torch.minimum(ratio * advantage, clipped * advantage)
+        else:
+            policy_loss = -log_prob * advantage
+
+        real = unroll.given.next_is_real[:-1]
+        entropy, reset_entropy = _entropy(output.logits[:-1]), _entropy(output.reset_logits[:-1])
+        error = (returns.target - output.value[:-1]) * self._advantage_scale.factor  # ones if not normalised
+        losses = {
+            "policy": total(policy_loss),
+            "entropy_real": -total(entropy * real),
+            "entropy_imaginary": -total(entropy * ~real + reset_entropy * unroll.reset_acts),
+            "features": total(output.features[:-1].square().sum(-1)),
+            "real_logits": total(output.logits[:-1].square().sum(-1) * real),
+        }
+        for column, name in enumerate(self.network.reward_names):
+            losses[f"value_{name}"] = 0.5 * total(error[..., column].square())
+        return losses
+
+    @property
+    def _total(self) -> Callable[[Tensor], Tensor]:
+        return torch.mean if self.settings.loss_reduction == "mean" else torch.sum
+
+    def _planning_reward_scale(self, progress: float) -> float:
+        """c^p, annealed linearly."""
+        first, final = self.settings.planning_reward_scale, self.settings.final_planning_reward_scale
+        return first + (final - first) * progress
+
+    def _descend(self, losses: dict[str, Tensor]) -> Tensor:
+        """One gradient step; returns the gradient's norm before clipping."""
+        assert losses.keys() == self.loss_scales.keys()
+        for name, loss in losses.items():
+            if not torch.isfinite(loss):
+                raise NotFiniteError(
+                    f"the agent's loss {name!r} is {loss.item()} in gradient step {self.updates + 1}; the weights are "
+                    f"those of the step before. Lower the learning rate, or look at the rewards and observations"
+                )
+        self._optimiser.zero_grad()
+        torch.stack([self.loss_scales[name] * loss for name, loss in losses.items()]).sum().backward()
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_norm_clip)
+        if not torch.isfinite(norm):
+            raise NotFiniteError(
+                f"the gradient of the agent's losses is {norm.item()} in gradient step {self.updates + 1}; the weights "
+                f"are those of the step before. Lower the learning rate"
+            )
+        self._optimiser.step()
+        self.updates += 1
+        return norm
+
+    def _metrics(self, unroll: Unroll, losses: dict[str, Tensor], log_ratio: Tensor) -> dict[str, Tensor]:
+        metrics = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        real = unroll.given.next_is_real[:-1].float()
+        # Per real step, and per imaginary step for both of its actions together
+        metrics["agent/entropy_real"] = -losses["entropy_real"].detach() / self._total(real)
+        if self.network.plans:
+            imaginary = self._total(1 - real).clamp(min=1e-8)  # there are none where the stage length is 1
+            metrics["agent/entropy_imaginary"] = -losses["entropy_imaginary"].detach() / imaginary
+        # How far the policy has moved from the one that acted: an estimate of the Kullback-Leibler divergence
+        log_ratio = log_ratio.detach()
+        metrics["agent/divergence"] = (log_ratio.exp() - 1 - log_ratio).mean()
+        return metrics
+
+    # ------------------------------------------------------------------------------------------- its state
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that learning goes on from, as one flat dict of tensors: network, optimiser, scales, generator."""
+        state = {f"network/{name}": value for name, value in self.network.state_dict().items()}
+        for name, parameter in self.network.named_parameters():
+            for part, value in self._optimiser.state.get(parameter, {}).items():
+                state[f"optimiser/{name}/{part}"] = value
+        state |= {f"advantage_scale/{name}": value for name, value in self._advantage_scale.state_dict().items()}
+        return {**state, "updates": torch.tensor(self.updates), "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over a state; tensors are copied."""
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+        self.network.load_state_dict(under("network/"))
+        self._advantage_scale.load_state_dict(under("advantage_scale/"))
+        self._optimiser.state.clear()
+        for name, parameter in self.network.named_parameters():
+            saved = under(f"optimiser/{name}/")
+            if saved:
+                self._optimiser.state[parameter] = {part: value.clone() for part, value in saved.items()}
+        self.updates = int(state["updates"])
+        self._generator.set_state(state["generator"])
+
+
+def _log_prob(unroll: Unroll, logits: Tensor, reset_logits: Tensor) -> Tensor:
+    """Log-probability [T, B] of the actions taken; the reset counts only where it acts."""
+    primary = logits[:-1].log_softmax(-1).gather(-1, unroll.action[..., :1]).squeeze(-1)
+    reset = reset_logits[:-1].log_softmax(-1).gather(-1, unroll.action[..., 1:]).squeeze(-1)
+    return primary + reset * unroll.reset_acts
+
+
+def _behaviour_log_prob(unroll: Unroll) -> Tensor:
+    """The same under the policy that acted."""
+    return unroll.log_prob[..., 0] + unroll.log_prob[..., 1] * unroll.reset_acts
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    """Entropy [...] of distributions given by logits [..., A]."""
+    log_policy = logits.log_softmax(-1)
+    return -(log_policy.exp() * log_policy).sum(-1)

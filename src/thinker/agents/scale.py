@@ -1,0 +1,57 @@
+"""Running scales that bring the network's inputs to unit size; the tree representation itself stays exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+NOT_SCALED = -1
+"""The group of features that are of unit size already: one-hot vectors, probabilities, flags."""
+
+
+class RunningScale(nn.Module):
+    """Divides features by the root mean square of their group, as seen so far; zero stays zero.
+
+    Only `update` changes the scale, and only learning calls it, so that acting and learning see the same inputs.
+    """
+
+    SLOWEST = 0.01
+    """Weight of the newest batch once there have been many: old ones are forgotten while the model still changes."""
+    LARGEST = 10.0
+    """Scaled features are clipped here: what is rare must not blow the network up."""
+    SMALLEST = 1e-3
+    """Groups smaller than this are not brought to unit size: they are noise so far."""
+
+    mean_square: Tensor
+    updates: Tensor
+    factor: Tensor
+    groups: Tensor
+
+    def __init__(self, groups: Sequence[int]) -> None:
+        """``groups``: for each feature the number of its group, or `NOT_SCALED`; groups count from 0."""
+        super().__init__()
+        self.register_buffer("groups", torch.tensor(groups), persistent=False)
+        self.register_buffer("mean_square", torch.zeros(max(groups) + 1))
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("factor", torch.ones(len(groups)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` [..., features] to float32 of the same shape."""
+        return (x.float() * self.factor).clamp_(-self.LARGEST, self.LARGEST)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Take in a batch ``x`` [N, features]."""
+        scaled = self.groups != NOT_SCALED
+        square = x.float().square().mean(0)[scaled]
+        group = self.groups[scaled]
+        total = torch.zeros_like(self.mean_square).index_add_(0, group, square)
+        mean = total / torch.bincount(group, minlength=len(total))
+        self.updates += 1
+        weight = max(1 / int(self.updates), self.SLOWEST)
+        self.mean_square.lerp_(mean, weight)
+        # A group that has been zero so far is left as it is.
+        root = torch.where(self.mean_square > 0, self.mean_square.sqrt(), torch.ones_like(self.mean_square))
+        self.factor[scaled] = 1 / root.clamp(min=self.SMALLEST)[group]

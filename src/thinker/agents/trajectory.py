@@ -1,0 +1,145 @@
+"""What happened in one unroll of all environments: preallocated storage that the agent fills and the learner reads.
+
+A trajectory holds nothing that outlives the learner's call: the agent itself remembers where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinker.agents.memory import Memory
+from thinker.agents.networks import AgentInput
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """T consecutive steps of B environments, and one step more to bootstrap from. R = number of kinds of reward."""
+
+    given: AgentInput  # [T + 1, B, ...]
+    value: Tensor  # [T + 1, B, R] float32   the behaviour network's
+    action: Tensor  # [T, B, 2] int64        primary action, reset action
+    log_prob: Tensor  # [T, B, 2] float32    of these two under the behaviour policy
+    reset_acts: Tensor  # [T, B] bool        imaginary steps on which the reset was not forced
+    reward: Tensor  # [T, B, R] float32      for the action: real, planning
+    terminated: Tensor  # [T, B] bool
+    truncated: Tensor  # [T, B] bool
+    final_value: Tensor  # [T, B, R] float32 value of the final observation where truncated, else 0
+    memory: Memory  # [B, ...]               before the first step
+
+
+class Trajectory:
+    """Storage for unrolls of ``num_steps`` augmented steps of ``num_envs`` environments.
+
+    The observations' storage is made when the first ones come, in their own dtype. Planes are kept channels-last, as
+    the convolutions want them.
+    """
+
+    def __init__(self, num_steps: int, num_envs: int, num_rewards: int, device: torch.device | None = None) -> None:
+        if num_steps < 1:
+            raise ValueError(f"a trajectory needs at least one step, not {num_steps}")
+        self.num_steps, self.num_envs = num_steps, num_envs
+
+        def zeros(time: int, *shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(time, num_envs, *shape, dtype=dtype, device=device)
+
+        steps, rows = num_steps, num_steps + 1
+        self._observation: dict[str, Tensor] = {}
+        self._unroll = Unroll(
+            given=AgentInput(
+                observation={},
+                episode_start=zeros(rows, dtype=torch.bool),
+                next_is_real=zeros(rows, dtype=torch.bool),
+                last_action=zeros(rows, 3, dtype=torch.int64),
+                last_reward=zeros(rows, num_rewards, dtype=torch.float32),
+            ),
+            value=zeros(rows, num_rewards, dtype=torch.float32),
+            action=zeros(steps, 2, dtype=torch.int64),
+            log_prob=zeros(steps, 2, dtype=torch.float32),
+            reset_acts=zeros(steps, dtype=torch.bool),
+            reward=zeros(steps, num_rewards, dtype=torch.float32),
+            terminated=zeros(steps, dtype=torch.bool),
+            truncated=zeros(steps, dtype=torch.bool),
+            final_value=zeros(steps, num_rewards, dtype=torch.float32),
+            memory={},
+        )
+
+    def begin(self, memory: Memory) -> None:
+        """Begin a new unroll with the agent's ``memory`` [E, ...] before its first step."""
+        self._unroll.memory.clear()
+        self._unroll.memory.update(memory)
+
+    def write_input(self, t: int, given: AgentInput, value: Tensor) -> None:
+        """What the agent saw at step ``t``, 0 .. T, and what its critic made of it."""
+        for key, seen in given.observation.items():
+            if key not in self._observation:
+                shape = _stored_shape(seen)
+                size = (self.num_steps + 1, *shape)
+                self._observation[key] = torch.zeros(size, dtype=seen.dtype, device=seen.device)
+            self._observation[key][t].copy_(_stored(seen))
+        stored = self._unroll.given
+        stored.episode_start[t] = given.episode_start
+        stored.next_is_real[t] = given.next_is_real
+        stored.last_action[t] = given.last_action
+        stored.last_reward[t] = given.last_reward
+        self._unroll.value[t] = value
+
+    def write_step(
+        self,
+        t: int,
+        *,
+        action: Tensor,
+        log_prob: Tensor,
+        reset_acts: Tensor,
+        reward: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+        final_value: Tensor,
+    ) -> None:
+        """What came of the action taken at step ``t``, 0 .. T - 1; each [E, ...]."""
+        unroll = self._unroll
+        unroll.action[t] = action
+        unroll.log_prob[t] = log_prob
+        unroll.reset_acts[t] = reset_acts
+        unroll.reward[t] = reward
+        unroll.terminated[t] = terminated
+        unroll.truncated[t] = truncated
+        unroll.final_value[t] = final_value
+
+    def read(self, environments: Tensor | None = None) -> Unroll:
+        """The unrolls of the ``environments`` [B], or of all without a copy."""
+
+        def chosen(x: Tensor) -> Tensor:
+            return x if environments is None else x.index_select(1, environments)
+
+        unroll = self._unroll
+        given = unroll.given.map(chosen)
+        given.observation.update({key: _seen(chosen(x)) for key, x in self._observation.items()})
+        memory = unroll.memory
+        return Unroll(
+            given=given,
+            value=chosen(unroll.value),
+            action=chosen(unroll.action),
+            log_prob=chosen(unroll.log_prob),
+            reset_acts=chosen(unroll.reset_acts),
+            reward=chosen(unroll.reward),
+            terminated=chosen(unroll.terminated),
+            truncated=chosen(unroll.truncated),
+            final_value=chosen(unroll.final_value),
+            memory=memory if environments is None else {key: x[environments] for key, x in memory.items()},
+        )
+
+
+def _stored_shape(seen: Tensor) -> tuple[int, ...]:
+    return tuple(_stored(seen).shape)
+
+
+def _stored(seen: Tensor) -> Tensor:
+    """Planes [..., C, H, W] as they are stored, [..., H, W, C]; everything else as it is."""
+    return seen.movedim(-3, -1) if seen.ndim >= 4 else seen
+
+
+def _seen(stored: Tensor) -> Tensor:
+    return stored.movedim(-1, -3) if stored.ndim >= 5 else stored

@@ -1,0 +1,269 @@
+"""The learner: whose rewards reach which actions, what a gradient step may not do, and exact resuming."""
+
+import dataclasses
+
+import pytest
+import torch
+from agents_support import NoiseEnvs, noise_env
+from test_agent import begun, trajectory_for
+
+from thinker.agents import (
+    ActorCriticLearner,
+    AgentSettings,
+    NotFiniteError,
+    build_network,
+    collect,
+    paper_raw_settings,
+    paper_settings,
+    raw_env,
+)
+from thinker.agents.learner import PLANNING_REWARD, REAL_REWARD, _behaviour_log_prob, _log_prob
+
+OBJECTIVES = ("v-trace", "ppo")
+
+
+class Setting:
+    """An agent in noise with one unroll to learn from."""
+
+    def __init__(self, *, raw=False, tree_encoder="mlp", stages=6, seed=0, **changes):
+        self.env = raw_env(NoiseEnvs(6), discount=0.9, seed=0) if raw else noise_env(6, stage_length=4, max_depth=2)
+        self.network = build_network(self.env, plans=not raw, tree_encoder=tree_encoder)
+        settings = dataclasses.replace(AgentSettings(), batch_size=3, **changes)
+        self.learner = ActorCriticLearner(self.network, settings, discount=self.env.augmented_discount, seed=seed)
+        self.agent = begun(self.env, self.network)
+        self.trajectory = trajectory_for(self.env, self.network, stages)
+        self.collect()
+
+    def collect(self):
+        collect(self.env, self.agent, self.trajectory)
+        self.unroll = self.trajectory.read()
+
+    def learn(self, progress=0.0):
+        return self.learner.learn(self.trajectory, progress)
+
+
+def weights(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def policy_gradient(setting, progress=0.0):
+    """The gradient [T + 1, B, A] of the policy loss with respect to the logits."""
+    unroll, learner = setting.unroll, setting.learner
+    output, _ = setting.network(unroll.given, unroll.memory)
+    output.logits.retain_grad()
+    log_prob = _log_prob(unroll, output.logits, output.reset_logits)
+    log_ratio = log_prob - _behaviour_log_prob(unroll)
+    if learner.settings.objective == "ppo":
+        returns = learner._on_policy_returns(unroll)
+    else:
+        returns = learner._off_policy_returns(unroll, output, log_ratio.detach())
+    learner._losses(unroll, output, log_prob, log_ratio, returns, progress)["policy"].backward()
+    return output.logits.grad
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("normalise", [True, False])
+def test_planning_rewards_reach_imaginary_actions_only(objective, normalise):
+    setting = Setting(objective=objective, normalise_advantages=normalise)
+    with torch.no_grad():  # nothing real to gain or to lose
+        setting.network.heads.weight[-2] = 0
+    setting.unroll.reward[..., REAL_REWARD] = 0
+    setting.unroll.value[..., REAL_REWARD] = 0
+    setting.unroll.final_value[..., REAL_REWARD] = 0
+    gradient = policy_gradient(setting)
+    real = setting.unroll.given.next_is_real
+    assert (gradient[real] == 0).all()
+    assert (gradient[~real] != 0).any()
+    assert (policy_gradient(setting, progress=1.0) == 0).all()  # by then c^p is 0
+
+
+def test_each_stage_is_an_episode_of_the_planning_rewards():
+    setting = Setting()
+    unroll = setting.unroll
+    before = setting.learner._on_policy_returns(unroll).target.clone()
+    unroll.reward[8:, :, PLANNING_REWARD] += 100  # from the third stage on
+    after = setting.learner._on_policy_returns(unroll).target
+    assert torch.equal(before[:8, :, PLANNING_REWARD], after[:8, :, PLANNING_REWARD])
+    assert (after[8:11, :, PLANNING_REWARD] > before[8:11, :, PLANNING_REWARD]).all()
+    assert torch.equal(before[..., REAL_REWARD], after[..., REAL_REWARD])
+    unroll.value[:, :, PLANNING_REWARD] = 7.0  # whatever the critic promises of the next stage
+    real = unroll.given.next_is_real[:-1]
+    target = setting.learner._on_policy_returns(unroll).target[..., PLANNING_REWARD]
+    torch.testing.assert_close(target[real], unroll.reward[..., PLANNING_REWARD][real])
+
+
+def test_termination_leaves_nothing_and_truncation_the_final_value():
+    setting = Setting(raw=True, stages=30, trace_decay=1.0)
+    unroll, discount = setting.unroll, setting.env.augmented_discount
+    assert unroll.terminated.any()
+    assert unroll.truncated.any()
+    unroll.final_value[:] = 50.0
+    target = setting.learner._on_policy_returns(unroll).target
+    torch.testing.assert_close(target[unroll.terminated], unroll.reward[unroll.terminated])
+    torch.testing.assert_close(target[unroll.truncated], unroll.reward[unroll.truncated] + discount * 50)
+    goes_on = ~(unroll.terminated | unroll.truncated)[:-1]
+    torch.testing.assert_close(target[:-1][goes_on], (unroll.reward[:-1] + discount * target[1:])[goes_on])
+
+
+def test_the_real_discount_is_the_root_of_the_real_mdps():
+    setting = Setting(stages=3, trace_decay=1.0)
+    unroll = setting.unroll
+    unroll.terminated[:], unroll.truncated[:], unroll.reward[:], unroll.value[:] = False, False, 0.0, 0.0
+    unroll.reward[[3, 7, 11], :, REAL_REWARD] = torch.tensor([1.0, 2.0, 4.0]).unsqueeze(1)
+    target = setting.learner._on_policy_returns(unroll).target
+    step = 0.9 ** (1 / 4)
+    expected = step**3 * (1 + 0.9 * 2 + 0.9**2 * 4)
+    torch.testing.assert_close(target[0, :, REAL_REWARD], torch.full((6,), expected))
+
+
+def test_forced_resets_and_real_steps_have_no_reset_probability():
+    unroll = Setting().unroll
+    acts = unroll.reset_acts
+    assert acts.any()
+    assert (~acts & ~unroll.given.next_is_real[:-1]).any()  # some resets were forced
+    logits = torch.randn(*unroll.given.next_is_real.shape, 3)
+    reset_logits = torch.randn(*unroll.given.next_is_real.shape, 2, requires_grad=True)
+    _log_prob(unroll, logits, reset_logits).sum().backward()
+    assert (reset_logits.grad[:-1][~acts] == 0).all()
+    assert (reset_logits.grad[:-1][acts] != 0).all()
+    behaviour = _behaviour_log_prob(unroll)
+    assert torch.equal(behaviour[~acts], unroll.log_prob[~acts][:, 0])
+    assert torch.equal(behaviour[acts], unroll.log_prob[acts].sum(-1))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("raw", [False, True])
+def test_every_loss_has_a_scale_and_is_reported(objective, raw):
+    setting = Setting(objective=objective, raw=raw)
+    metrics = setting.learn()
+    assert {name.removeprefix("loss/") for name in metrics if name.startswith("loss/")} == set(
+        setting.learner.loss_scales
+    )
+    assert all(isinstance(value, float) for value in metrics.values())
+    assert setting.learner.updates == 2 * setting.learner.settings.epochs  # 6 environments in batches of 3
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_on_policy_the_policy_has_not_moved_at_the_first_gradient_step(objective):
+    setting = Setting(objective=objective, epochs=1, stages=3)
+    setting.learner.settings = dataclasses.replace(setting.learner.settings, batch_size=6)
+    for _ in range(3):
+        assert abs(setting.learn()["agent/divergence"]) < 1e-6
+        setting.collect()
+
+
+def test_ppo_does_not_push_beyond_the_clipped_ratio():
+    setting = Setting(objective="ppo")
+    unroll = setting.unroll
+    unroll.log_prob[..., 0] -= 1.0  # now the actions are e times as likely as they were
+    returns = setting.learner._on_policy_returns(unroll)
+    advantage = returns.advantage * setting.learner._advantage_scale.factor
+    gradient = policy_gradient(setting)[:-1].abs().sum(-1)
+    better = advantage.sum(-1) > 1e-4
+    worse = advantage.sum(-1) < -1e-4
+    assert (gradient[better] == 0).all()
+    assert (gradient[worse] > 0).all()
+
+
+def test_the_learning_rate_falls_linearly_to_zero():
+    setting = Setting(learning_rate=0.01)
+    assert setting.learn(progress=0.25)["agent/learning_rate"] == pytest.approx(0.0075)
+    before = weights(setting.network)
+    setting.learn(progress=1.0)
+    for name, parameter in setting.network.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+def test_a_loss_that_is_not_finite_is_named_and_touches_no_weight():
+    setting = Setting(objective="v-trace")
+    before = weights(setting.network)
+    setting.unroll.reward[2, 1, REAL_REWARD] = float("nan")
+    with pytest.raises(NotFiniteError, match="'policy' is nan"):
+        setting.learn()
+        setting.learn()  # the first batch may have been the other environments
+    for name, parameter in setting.network.named_parameters():
+        assert torch.isfinite(parameter).all(), name
+    setting = Setting(objective="v-trace")
+    setting.trajectory.read().reward[:, :, REAL_REWARD] = float("inf")
+    with pytest.raises(NotFiniteError):
+        setting.learn()
+    after = weights(setting.network)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_input_scales_change_in_learning_only():
+    setting = Setting()
+    before = weights(setting.network)
+    setting.collect()
+    assert all(torch.equal(value, before[name]) for name, value in setting.network.state_dict().items())
+    setting.learn()
+    after = setting.network.state_dict()
+    for name in ("tree_scale.factor", "encoders.hidden.scale.factor", "reward_scale.factor"):
+        assert not torch.equal(after[name], before[name]), name
+
+
+def test_real_and_planning_advantages_are_normalised_separately():
+    setting = Setting()
+    setting.unroll.reward[..., PLANNING_REWARD] *= 1000
+    setting.learner._on_policy_returns(setting.unroll)
+    advantage = setting.learner._on_policy_returns(setting.unroll).advantage * setting.learner._advantage_scale.factor
+    size = advantage.flatten(0, 1).square().mean(0).sqrt()
+    torch.testing.assert_close(size, torch.ones(2), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+def test_two_seeded_runs_are_identical_and_a_resumed_one_too(objective, tree_encoder):
+    def run(resume_at):
+        setting = Setting(objective=objective, tree_encoder=tree_encoder, stages=2)
+        for step in range(3):
+            if step == resume_at:
+                state = {name: value.clone() for name, value in setting.learner.state_dict().items()}
+                assert all(isinstance(value, torch.Tensor) for value in state.values())
+                other = Setting(objective=objective, tree_encoder=tree_encoder, stages=2, seed=7)
+                other.learn()
+                other.learner.load_state_dict(state)
+                # The environments go on; only network, learner and agent are new.
+                agent_state = setting.agent.state_dict()
+                setting.network, setting.learner = other.network, other.learner
+                setting.agent.network = other.network
+                setting.agent.load_state_dict(agent_state)
+            setting.learn(progress=step / 3)
+            setting.collect()
+        return weights(setting.network), setting.unroll.action
+
+    (first, actions), (second, same_actions), (resumed, resumed_actions) = run(None), run(None), run(2)
+    assert torch.equal(actions, same_actions)
+    assert torch.equal(actions, resumed_actions)
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+        assert torch.equal(first[name], resumed[name]), name
+
+
+def test_the_papers_settings_are_those_of_its_table():
+    paper = paper_settings()
+    assert paper.learning_rate == 6e-4
+    assert (paper.adam_beta_1, paper.adam_beta_2, paper.adam_epsilon) == (0.9, 0.999, 1e-8)
+    assert (paper.batch_size, paper.unroll_stages) == (16, 20)
+    assert (paper.baseline_scale, paper.gradient_norm_clip) == (0.5, 1200)
+    assert (paper.real_entropy_cost, paper.imaginary_entropy_cost) == (1e-3, 5e-5)
+    assert (paper.planning_reward_scale, paper.final_planning_reward_scale) == (1, 0)
+    assert (paper.feature_cost, paper.real_logits_cost) == (1e-9, 1e-6)
+    assert (paper.tree_encoder, paper.objective) == ("lstm-attention", "v-trace")
+    assert paper_raw_settings() == dataclasses.replace(paper, learning_rate=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"objective": "dqn"}, "objective is 'dqn'; it must be one of 'v-trace', 'ppo'"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"trace_decay": 1.5}, "trace_decay is 1.5"),
+        ({"learning_rate": 0}, "learning_rate is 0"),
+        ({"feature_cost": -1}, "feature_cost is -1"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_errors(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        AgentSettings(**wrong)
