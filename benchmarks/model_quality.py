@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,15 +27,15 @@ STEPS = 5
 HELD_OUT_SEED = 1_000_000_007
 
 
-def held_out_play(size: int, boxes: int, num_envs: int = 256, windows: int = 20) -> list[dict[str, np.ndarray]]:
+def held_out_play(env_options: dict[str, Any], num_envs: int = 256, windows: int = 40) -> list[dict[str, np.ndarray]]:
     """Random play on levels of seeds far from the training ones, in windows of STEPS steps."""
-    envs = gym.make_vec("thinker/Sokoban-v0", num_envs, size=size, boxes=boxes, max_steps=60)
+    envs = gym.make_vec("thinker/Sokoban-v0", num_envs, **env_options)
     random = np.random.default_rng(HELD_OUT_SEED)
     observation, _ = envs.reset(seed=HELD_OUT_SEED)
     played = []
     for _ in range(windows):
-        window: dict[str, list[np.ndarray]] = {"state": [observation.copy()], "action": [], "reward": [], "ended": []}
-        window["intact"] = []  # no episode has ended before or on this step, so that the next state belongs to it
+        window: dict[str, list[np.ndarray]] = {key: [] for key in ("action", "reward", "ended", "alive", "intact")}
+        window["state"] = [observation.copy()]
         intact = np.ones(num_envs, bool)
         for _ in range(STEPS):
             actions = random.integers(0, 5, num_envs)
@@ -42,9 +43,9 @@ def held_out_play(size: int, boxes: int, num_envs: int = 256, windows: int = 20)
             window["action"].append(actions)
             window["reward"].append(np.where(intact, reward, 0.0))
             window["ended"].append(intact & terminated)
-            window["alive"] = [*window.get("alive", []), intact.copy()]
+            window["alive"].append(intact.copy())  # the episode had not ended before this step
             intact = intact & ~terminated & ~truncated
-            window["intact"].append(intact.copy())
+            window["intact"].append(intact.copy())  # nor on it, so that the next state belongs to the episode
             window["state"].append(observation.copy())
         played.append({key: np.stack(values) for key, values in window.items()})
     return played
@@ -85,6 +86,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=7, help="board size (default 7)")
     parser.add_argument("--boxes", type=int, default=1, help="boxes (default 1)")
+    parser.add_argument(
+        "--reverse-moves",
+        type=int,
+        nargs=2,
+        default=(1, 2),
+        help="difficulty (default 1 2: random play solves a fifth)",
+    )
     parser.add_argument("--variant", choices=VARIANTS, default="dual-feature")
     parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
     parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
@@ -98,6 +106,12 @@ def main() -> None:
     training = TrainerSettings(
         state_reward_learning_rate=3e-3, value_policy_learning_rate=1e-3, warm_up_transitions=5_000, gradient_clip=10.0
     )
+    env_options = {
+        "size": options.size,
+        "boxes": options.boxes,
+        "max_steps": 60,
+        "reverse_moves": tuple(options.reverse_moves),
+    }
     env = thinker.make(
         "thinker/Sokoban-v0",
         num_envs=options.envs,
@@ -107,11 +121,13 @@ def main() -> None:
         training=training,
         total_transitions=options.transitions,
         observe=("tree", "predicted_state"),
-        env_options={"size": options.size, "boxes": options.boxes, "max_steps": 60},
+        env_options=env_options,
     )
     assert isinstance(env.learner, ModelTrainer)
-    played = held_out_play(options.size, options.boxes)
+    played = held_out_play(env_options)
     print(f"{options.variant}, {options.size}x{options.size}, {options.boxes} box(es), seed {options.seed}")
+    ends = sum(int(window["ended"].sum()) for window in played)
+    print(f"held out: {len(played)} x {played[0]['state'].shape[1]} windows of {STEPS} steps, {ends} solving steps")
     print("transitions  exact@1  exact@5  reward error  missed ends  false ends  minutes")
     random = np.random.default_rng(options.seed)
     env.reset()
