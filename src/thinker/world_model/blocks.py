@@ -1,0 +1,180 @@
+"""The pieces that all networks of appendix C are made of: residual blocks, unrolling functions, predictors.
+
+Each exists for convolutional hidden states (channels, height, width) and for plain vectors; `Layers` tells them apart.
+All convolutional tensors are kept in channels_last memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def one_hot_action(action: Tensor, num_actions: int) -> Tensor:
+    """Actions [B] to float32 [B, A]; zeros at `EPISODE_START`, where no action was taken."""
+    return (action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)).float()
+
+
+class ActionLayer(nn.Module):
+    """A linear layer over the input and the one-hot action: concatenating them, without the concatenation.
+
+    A layer over [x, action] is the layer over x plus what the layer makes of the action, and of that there are only A
+    different values. For convolutions the action is tiled to planes as large as the input, so that its share differs
+    at the borders; the table holds it for each position.
+    """
+
+    table: Tensor | None
+
+    def __init__(
+        self, inputs: int, outputs: int, num_actions: int, spatial: tuple[int, int] | None, stride: int = 1
+    ) -> None:
+        super().__init__()
+        self.spatial, self.stride = spatial, stride
+        kernel = () if spatial is None else (3, 3)
+        self.layer: nn.Module = (
+            nn.Linear(inputs, outputs) if spatial is None else nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
+        )
+        self.action_weight = nn.Parameter(torch.empty(outputs, num_actions, *kernel))
+        # PyTorch's own initialisation of a layer that has inputs + num_actions inputs
+        bound = 1 / math.sqrt((inputs + num_actions) * math.prod(kernel))
+        for parameter in (self.layer.weight, self.layer.bias, self.action_weight):
+            assert isinstance(parameter, nn.Parameter)
+            nn.init.uniform_(parameter, -bound, bound)
+        self.register_buffer("table", None, persistent=False)
+
+    def action_table(self) -> Tensor:
+        """What each action adds to the output: [A, outputs] or [A, height * width * outputs]."""
+        if self.spatial is None:
+            return self.action_weight.t()
+        num_actions = self.action_weight.shape[1]
+        tiled = torch.eye(num_actions, dtype=self.action_weight.dtype, device=self.action_weight.device)
+        tiled = tiled[:, :, None, None].expand(-1, -1, *self.spatial)
+        return F.conv2d(tiled, self.action_weight, stride=self.stride, padding=1).permute(0, 2, 3, 1).flatten(1)
+
+    def keep_table(self) -> None:
+        """Compute the table now and use it from now on, for weights that change only between calls of this."""
+        with torch.no_grad():
+            table = self.action_table()
+            if self.table is None:
+                self.table = table.clone()
+            else:
+                self.table.copy_(table)
+
+    def forward(self, x: Tensor, action: Tensor) -> Tensor:
+        """x [B, inputs, ...] and one-hot actions [B, A] to [B, outputs, ...]."""
+        table = self.action_table() if self.table is None else self.table
+        output: Tensor = self.layer(x)
+        action = action.to(output.dtype)
+        if self.spatial is None:
+            return output.addmm(action, table)
+        batch, channels, height, width = output.shape
+        flat = output.permute(0, 2, 3, 1).flatten(1)  # a view in channels_last memory
+        # In place would save a copy, but autograd pays for it with more copies.
+        flat = flat.addmm(action, table) if flat.requires_grad else flat.addmm_(action, table)
+        return flat.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The hidden state's shape, and the layers that keep it: 3x3 convolutions, or linear ones where it is a vector."""
+
+    channels: int
+    spatial: tuple[int, int] | None
+    num_actions: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, *(self.spatial or ()))
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        if self.spatial is None:
+            return nn.Linear(inputs, outputs)
+        return nn.Conv2d(inputs, outputs, 3, padding=1)
+
+    def action_layer(self, inputs: int, outputs: int) -> ActionLayer:
+        return ActionLayer(inputs, outputs, self.num_actions, self.spatial)
+
+
+class ResidualBlock(nn.Module):
+    """x + layer(relu(layer(relu(x)))), the number of channels unchanged."""
+
+    def __init__(self, layers: Layers, channels: int) -> None:
+        super().__init__()
+        self.first = layers.layer(channels, channels)
+        self.second = layers.layer(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.second(self.first(x.relu()).relu_())
+        return output.add_(x)
+
+
+def residual_blocks(layers: Layers, channels: int, count: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(layers, channels) for _ in range(count)))
+
+
+class UnrollFunction(nn.Module):
+    """From the last hidden state, the action and (value-policy network) the encoded state to the next hidden state.
+
+    ``count`` residual blocks, the first of which takes all inputs concatenated. Its shortcut carries the one input
+    that is nearest to the output: the encoded state where there is one, else the last hidden state.
+    """
+
+    def __init__(self, layers: Layers, count: int, *, takes_encoded: bool) -> None:
+        super().__init__()
+        channels = layers.channels
+        self.takes_encoded = takes_encoded
+        self.first = layers.action_layer(channels * (2 if takes_encoded else 1), channels)
+        self.second = layers.layer(channels, channels)
+        self.blocks = residual_blocks(layers, channels, count - 1)
+
+    def forward(self, hidden: Tensor, action: Tensor, encoded: Tensor | None = None) -> Tensor:
+        """``hidden`` and ``encoded`` [B, *hidden_shape], one-hot ``action`` [B, A]."""
+        assert self.takes_encoded == (encoded is not None)
+        shortcut, x = (hidden, hidden.relu()) if encoded is None else (encoded, torch.cat((hidden, encoded), 1).relu_())
+        output: Tensor = self.second(self.first(x, action).relu_())
+        output = self.blocks(output.add_(shortcut))
+        return output
+
+
+class OutputLayer(nn.Linear):
+    """A final linear layer: zero at the beginning (appendix C), and float32 whatever comes in."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.to(self.weight.dtype))
+
+
+class Predictor(nn.Module):
+    """Scalars and logits from a hidden state: a few layers with ReLU, then one linear layer per quantity.
+
+    Convolutional features are flattened as in the paper, or, with ``pool``, averaged and maximised over the positions:
+    on small boards the flattened layer did not learn rare rewards that the pooled one learned.
+    """
+
+    def __init__(self, layers: Layers, widths: tuple[int, ...], outputs: Mapping[str, int], *, pool: bool) -> None:
+        super().__init__()
+        channels = (layers.channels, *widths)
+        self.trunk = nn.ModuleList(layers.layer(*pair) for pair in pairwise(channels))
+        self.pool = pool
+        self.outputs = dict(outputs)
+        positions = math.prod(layers.spatial or ())
+        # The linear layers of all quantities are the rows of one matrix.
+        self.output = OutputLayer(channels[-1] * (2 if pool else positions), sum(outputs.values()))
+
+    def forward(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Hidden states [B, *hidden_shape] to a dict of [B, outputs[name]]."""
+        for layer in self.trunk:
+            hidden = layer(hidden).relu_()
+        if hidden.ndim > 2:
+            features = hidden.permute(0, 2, 3, 1).flatten(1, 2)  # [B, positions, channels], free in channels_last
+            hidden = torch.cat((features.mean(1), features.amax(1)), 1) if self.pool else features.flatten(1)
+        return dict(zip(self.outputs, self.output(hidden).split(tuple(self.outputs.values()), 1)))

@@ -1,0 +1,124 @@
+"""The dual network: a state-reward network and a value-policy network that are trained apart (section 4.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from thinker.world_model.architecture import Architecture, Decoder
+from thinker.world_model.network import (
+    LearnedModel,
+    Predictions,
+    StateLoss,
+    actions_of,
+    batch_major,
+    squared_error,
+    time_major,
+)
+from thinker.world_model.protocol import NodeOutput
+from thinker.world_model.transition import SequenceBatch
+from thinker.world_model.value_policy import ValuePolicyNetwork
+
+
+class StateRewardNetwork(nn.Module):
+    """Predicts states, rewards and termination from a real state and the actions taken after it."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.encoder = architecture.encoder()
+        self.unroll_function = architecture.unroll_function(takes_encoded=False)
+        self.predictor = architecture.predictor({"reward": 1, "termination": 1})
+        self.decoder = architecture.decoder()
+
+
+class DualNetwork(LearnedModel):
+    """Both networks, and how the predicted states pass from the one to the other.
+
+    ``state_loss`` is what the predicted states are trained with: the squared difference of the features that the
+    value-policy network's encoder sees in them, their own squared difference, or nothing.
+    """
+
+    def __init__(self, architecture: Architecture, *, state_loss: StateLoss | None) -> None:
+        super().__init__(architecture, num_hidden=2, state_loss=state_loss)
+        self.state_reward = StateRewardNetwork(architecture)
+        self.value_policy = ValuePolicyNetwork(architecture)
+
+    @property
+    def decoder(self) -> Decoder:
+        return self.state_reward.decoder
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        return {
+            "state_reward": list(self.state_reward.parameters()),
+            "value_policy": list(self.value_policy.parameters()),
+        }
+
+    @torch.no_grad()
+    def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
+        action, state = self._one_hot(last_action), self.codec.encode(observation)
+        state_reward = self.state_reward.encoder(state, action)
+        value_policy = self.value_policy.begin(action, self.value_policy.encoder(state, action))
+        outputs = self.value_policy.predictor(value_policy)
+        shown = None if self.state_loss is None else observation
+        return self._node((state_reward, value_policy), state, shown, outputs)
+
+    @torch.no_grad()
+    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+        (state_reward, value_policy), previous = self._split(hidden)
+        action = self._one_hot(action)
+        state_reward = self.state_reward.unroll_function(state_reward, action)
+        state = self.decoder(state_reward, previous)
+        value_policy = self.value_policy.advance(value_policy, action, self.value_policy.encoder(state, action))
+        outputs = self.state_reward.predictor(state_reward) | self.value_policy.predictor(value_policy)
+        shown = self.codec.decode(state) if self.state_loss is not None and self.give_states else None
+        return self._node((state_reward, value_policy), state, shown, outputs)
+
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        num_sequences, unroll_length = batch.action.shape
+        action = actions_of(batch, self.num_actions)  # [L+1, N, A]
+        true_states = self.codec.encode(time_major(batch.observation))  # [(L+1) * N, *state_shape]
+
+        # State-reward network: only the first true state goes in.
+        state = true_states[:num_sequences]
+        hidden = self.state_reward.encoder(state, action[0])
+        states, hiddens = [state], []
+        for step in range(1, unroll_length + 1):
+            hidden = self.state_reward.unroll_function(hidden, action[step])
+            state = self.decoder(hidden, self.decoder.carry(state))
+            hiddens.append(hidden)
+            states.append(state)
+        transition = self.state_reward.predictor(torch.cat(hiddens))
+
+        # Value-policy network: the predicted states go in, but no gradient comes back through them.
+        seen = torch.cat(states).detach()
+        encoded = self.value_policy.encoder(seen, action.flatten(0, 1)).chunk(unroll_length + 1)
+        hidden = self.value_policy.begin(action[0], encoded[0])
+        hiddens = [hidden]
+        for step in range(1, unroll_length + 1):
+            hidden = self.value_policy.advance(hidden, action[step], encoded[step])
+            hiddens.append(hidden)
+        evaluation = self.value_policy.predictor(torch.cat(hiddens))
+
+        state_error = None
+        if self.state_loss is not None:
+            state_error = self._state_error(torch.cat(states[1:]), true_states[num_sequences:], action[1:])
+            state_error = batch_major(state_error, num_sequences)
+        return Predictions(
+            value=batch_major(evaluation["value"].squeeze(1), num_sequences),
+            policy_logits=batch_major(evaluation["policy"], num_sequences),
+            reward=batch_major(transition["reward"].squeeze(1), num_sequences),
+            termination_logit=batch_major(transition["termination"].squeeze(1), num_sequences),
+            state_error=state_error,
+        )
+
+    def _state_error(self, predicted: Tensor, true: Tensor, action: Tensor) -> Tensor:
+        """Predicted and true states [L * N, *state_shape], the actions that led to them [L, N, A], to [L * N]."""
+        if self.state_loss == "l2":
+            return squared_error(predicted, true)
+        encoder, action = self.value_policy.encoder, action.flatten(0, 1)
+        # Frozen: the gradient passes through the encoder to the predicted state and leaves the encoder's weights alone.
+        frozen = {name: parameter.detach() for name, parameter in encoder.named_parameters()}
+        with torch.no_grad():
+            target = encoder(true, action)
+        return squared_error(functional_call(encoder, frozen, (predicted, action)), target)

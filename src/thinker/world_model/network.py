@@ -1,0 +1,151 @@
+"""What all learned world models share: how nodes are given out, and what a training pass predicts."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from thinker.world_model.architecture import Architecture, Decoder
+from thinker.world_model.blocks import one_hot_action
+from thinker.world_model.protocol import NodeOutput
+from thinker.world_model.transition import SequenceBatch
+
+StateLoss = Literal["feature", "l2"]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a network says of N sequences of L steps, with gradients. None: this network does not predict it."""
+
+    value: Tensor  # [N, L+1]
+    policy_logits: Tensor  # [N, L+1, A]
+    reward: Tensor | None = None  # [N, L]
+    termination_logit: Tensor | None = None  # [N, L]
+    state_error: Tensor | None = None  # [N, L]  squared norm of the predicted states' error
+    known: Tensor | None = None  # [N, L+1]  1 where there was a state to look at; None: everywhere
+
+
+def to_rows(x: Tensor) -> Tensor:
+    """[B, features] as it is; [B, channels, height, width] flattened in the order in which channels_last lies."""
+    return x if x.ndim == 2 else x.permute(0, 2, 3, 1).flatten(1)
+
+
+def from_rows(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The inverse of `to_rows` for one row's ``shape``; a view."""
+    return rows if len(shape) == 1 else rows.unflatten(1, (*shape[1:], shape[0])).permute(0, 3, 1, 2)
+
+
+def time_major(x: Tensor) -> Tensor:
+    """[N, L, ...] to [L * N, ...]: steps one after another, so that each step's sequences lie together."""
+    return x.transpose(0, 1).flatten(0, 1)
+
+
+def batch_major(x: Tensor, batch: int) -> Tensor:
+    """The inverse of `time_major`: [L * N, ...] to [N, L, ...]."""
+    return x.unflatten(0, (-1, batch)).transpose(0, 1)
+
+
+def squared_error(predicted: Tensor, target: Tensor) -> Tensor:
+    """[B, ...] and [B, ...] to [B]: the squared norm of the difference, as in the paper.
+
+    With the mean over the features instead of the sum, and the paper's scales, short trials on Sokoban boards (one
+    seed) learned no state changes with the feature loss: it was too small beside the reward loss.
+    """
+    return (predicted - target).square().sum(tuple(range(1, predicted.ndim)))
+
+
+def actions_of(batch: SequenceBatch, num_actions: int) -> Tensor:
+    """One-hot [L+1, N, A]: entry l is the action that led to s_{t+l}; zeros where an episode began."""
+    return one_hot_action(torch.cat((batch.last_action.unsqueeze(0), batch.action.t())), num_actions)
+
+
+class LearnedModel(nn.Module, ABC):
+    """A network that is a `WorldModel` and can be trained with `model_losses`.
+
+    A node's hidden state is one row: the hidden states of the sub-networks, channel-wise, and after them what the
+    decoder needs of the node's state. The agent sees only the former, as [B, *hidden_shape].
+    """
+
+    def __init__(self, architecture: Architecture, *, num_hidden: int, state_loss: StateLoss | None) -> None:
+        super().__init__()
+        self.codec = architecture.codec
+        self.num_actions = architecture.num_actions
+        self.state_loss = state_loss
+        self.num_hidden = num_hidden
+        self.give_states = True  # whether unrolled nodes come with their predicted state as an observation
+        self.loss_names = ("reward", "termination", *(("state",) if state_loss else ()), "value", "policy")
+        channels, *spatial = architecture.layers.shape
+        self.hidden_shape = (num_hidden * channels, *spatial)
+
+    @abstractmethod
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        """Unroll from the first state of each sequence along its actions."""
+
+    @abstractmethod
+    def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
+        """See `WorldModel`."""
+
+    @abstractmethod
+    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+        """See `WorldModel`."""
+
+    @abstractmethod
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """All parameters, by the sub-network that may have its own learning rate."""
+
+    @property
+    @abstractmethod
+    def decoder(self) -> Decoder | None:
+        """The decoder that `root` and `unroll` use, if any."""
+
+    def observe_hidden(self, hidden: Tensor) -> Tensor:
+        """What the agent sees of hidden states: a view [B, *hidden_shape]."""
+        return from_rows(hidden[:, : math.prod(self.hidden_shape)], self.hidden_shape)
+
+    def _one_hot(self, action: Tensor) -> Tensor:
+        return one_hot_action(action, self.num_actions)
+
+    def _parts(self, hidden: Tensor) -> list[Tensor]:
+        """The sub-networks' hidden states in rows of hidden states: views."""
+        observed, channels = self.observe_hidden(hidden), self.hidden_shape[0] // self.num_hidden
+        return [observed.narrow(1, part * channels, channels) for part in range(self.num_hidden)]
+
+    def _split(self, hidden: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Rows back to the sub-networks' hidden states (in the weights' dtype) and what the decoder carries."""
+        dtype = next(self.parameters()).dtype
+        parts = [part.to(dtype) for part in self._parts(hidden)]
+        carried = hidden[:, math.prod(self.hidden_shape) :]
+        return parts, carried if self.decoder is None else from_rows(carried, self.decoder.carried_shape)
+
+    def _node(
+        self,
+        hidden: Sequence[Tensor],
+        state: Tensor,
+        observation: Tensor | None,
+        outputs: dict[str, Tensor],
+    ) -> NodeOutput:
+        """``hidden``: of the sub-networks. ``state``: as the networks see it. ``observation``: as the agent sees it."""
+        batch = hidden[0].shape[0]
+        observed = math.prod(self.hidden_shape)
+        carried = None if self.decoder is None else to_rows(self.decoder.carry(state))
+        rows = hidden[0].new_empty(batch, observed + (0 if carried is None else carried.shape[1]), dtype=torch.float32)
+        for target, part in zip(self._parts(rows), hidden):
+            target.copy_(part)
+        if carried is not None:
+            rows[:, observed:] = carried
+        value = outputs["value"].squeeze(1)
+        zeros = torch.zeros_like(value) if "reward" not in outputs else None
+        return NodeOutput(
+            hidden=rows,
+            value=value,
+            policy=outputs["policy"].softmax(1),
+            reward=outputs["reward"].squeeze(1) if zeros is None else zeros,
+            termination=outputs["termination"].squeeze(1).sigmoid() if zeros is None else zeros,
+            state=observation,
+        )

@@ -1,0 +1,55 @@
+"""The value-policy network: half of the dual network, or alone beside a perfect simulator (appendix C)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from thinker.world_model.architecture import Architecture
+from thinker.world_model.blocks import one_hot_action
+from thinker.world_model.network import Predictions, actions_of, batch_major, time_major
+from thinker.world_model.transition import SequenceBatch
+
+
+class ValuePolicyNetwork(nn.Module):
+    """Base policy and base value of states, and the hidden state h_vp that remembers the way to them."""
+
+    loss_names = ("value", "policy")
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.codec = architecture.codec
+        self.num_actions = architecture.num_actions
+        self.hidden_shape = architecture.layers.shape
+        self.encoder = architecture.encoder()
+        self.unroll_function = architecture.unroll_function(takes_encoded=True)
+        self.predictor = architecture.predictor({"value": 1, "policy": architecture.num_actions})
+
+    def begin(self, action: Tensor, encoded: Tensor) -> Tensor:
+        """h_vp of a real state from one-hot ``action`` [B, A] and g(s) [B, *hidden_shape]: nothing is remembered."""
+        return self.advance(torch.zeros_like(encoded), action, encoded)
+
+    def advance(self, hidden: Tensor, action: Tensor, encoded: Tensor) -> Tensor:
+        """The next h_vp from the last one, the one-hot action taken there and the encoded state it led to."""
+        advanced: Tensor = self.unroll_function(hidden, action, encoded)
+        return advanced
+
+    def evaluate(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy [B, A] (probabilities) and value [B] of real observations, each on its own."""
+        action = one_hot_action(last_action, self.num_actions)
+        outputs = self.predictor(self.begin(action, self.encoder(self.codec.encode(observation), action)))
+        return outputs["policy"].softmax(1), outputs["value"].squeeze(1)
+
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        """The simulator gives true states, so every step of a sequence is evaluated on its own."""
+        action = actions_of(batch, self.num_actions).flatten(0, 1)  # [(L+1) * N, A]
+        encoded = self.encoder(self.codec.encode(time_major(batch.observation)), action)
+        outputs = self.predictor(self.begin(action, encoded))
+        return Predictions(
+            value=batch_major(outputs["value"].squeeze(1), len(batch.last_action)),
+            policy_logits=batch_major(outputs["policy"], len(batch.last_action)),
+            known=torch.cat((torch.ones_like(batch.state_mask[:, :1]), batch.state_mask), 1),
+        )
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"value_policy": list(self.parameters())}

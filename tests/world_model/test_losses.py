@@ -1,0 +1,226 @@
+"""The losses of equations 2 and 3 against plain loops, and that no loss moves the other network's weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks_support import KINDS, NUM_ACTIONS, random_batch
+from torch import nn
+
+from thinker.world_model.blocks import one_hot_action
+from thinker.world_model.build import VARIANTS, build_model, build_value_policy
+from thinker.world_model.dual import DualNetwork
+from thinker.world_model.losses import PAPER_SCALES, default_scales, model_losses
+from thinker.world_model.network import Predictions
+from thinker.world_model.transition import SequenceBatch
+
+TILES, TILES_SIZE = KINDS["tiles"]
+
+
+class GivenPredictions:
+    """Stands for a network that has predicted these."""
+
+    loss_names = tuple(PAPER_SCALES)
+
+    def __init__(self, predictions: Predictions) -> None:
+        self.predictions = predictions
+
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        return self.predictions
+
+
+def random_predictions(num_sequences: int, unroll_length: int, seed: int) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    n, length = num_sequences, unroll_length
+    return Predictions(
+        value=normal(n, length + 1),
+        policy_logits=normal(n, length + 1, NUM_ACTIONS),
+        reward=normal(n, length),
+        termination_logit=normal(n, length),
+        state_error=normal(n, length).square(),
+        known=(normal(n, length + 1) > 0).float() if seed % 2 else None,
+    )
+
+
+def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, float]:
+    """Equations 2 and 3 with their signs put right, one number at a time."""
+    assert predictions.reward is not None
+    assert predictions.termination_logit is not None
+    assert predictions.state_error is not None
+    num_sequences, unroll_length = batch.action.shape
+    sums = dict.fromkeys(PAPER_SCALES, 0.0)
+    for n in range(num_sequences):
+        weight = float(batch.weight[n]) / num_sequences
+        for step in range(unroll_length + 1):
+            known = 1.0 if predictions.known is None else float(predictions.known[n, step])
+            error = float(predictions.value[n, step]) - float(batch.value_target[n, step])
+            sums["value"] += weight * known * float(batch.value_mask[n, step]) * error**2
+            logits = predictions.policy_logits[n, step].double().numpy()
+            log_policy = logits - np.log(np.exp(logits).sum())
+            cross_entropy = -sum(float(batch.policy_target[n, step, a]) * log_policy[a] for a in range(NUM_ACTIONS))
+            sums["policy"] += weight * known * float(batch.policy_mask[n, step]) * cross_entropy
+        for step in range(unroll_length):
+            mask = weight * float(batch.transition_mask[n, step])
+            sums["reward"] += mask * (float(predictions.reward[n, step]) - float(batch.reward[n, step])) ** 2
+            probability = 1 / (1 + math.exp(-float(predictions.termination_logit[n, step])))
+            ended = float(batch.termination[n, step])
+            sums["termination"] -= mask * (ended * math.log(probability) + (1 - ended) * math.log(1 - probability))
+            sums["state"] += weight * float(batch.state_mask[n, step]) * float(predictions.state_error[n, step])
+    return sums
+
+
+@settings(max_examples=30, deadline=None)
+@given(num_sequences=st.integers(1, 5), unroll_length=st.integers(1, 6), seed=st.integers(0, 10_000))
+def test_losses_equal_a_plain_loop(num_sequences: int, unroll_length: int, seed: int) -> None:
+    batch = random_batch(TILES, num_sequences, unroll_length, seed=seed)
+    predictions = random_predictions(num_sequences, unroll_length, seed)
+    scales = {"reward": 1.0, "termination": 2.0, "state": 3.0, "value": 4.0, "policy": 5.0}
+    output = model_losses(GivenPredictions(predictions), batch, scales)
+    expected = plain_losses(predictions, batch)
+    assert {name: float(value) for name, value in output.losses.items()} == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    state_reward = sum(scales[name] * expected[name] for name in ("reward", "termination", "state"))
+    value_policy = sum(scales[name] * expected[name] for name in ("value", "policy"))
+    assert float(output.state_reward) == pytest.approx(state_reward, rel=1e-4, abs=1e-5)
+    assert float(output.value_policy) == pytest.approx(value_policy, rel=1e-4, abs=1e-5)
+    assert float(output.total) == pytest.approx(state_reward + value_policy, rel=1e-4, abs=1e-5)
+    torch.testing.assert_close(output.value_error, (predictions.value - batch.value_target)[:, 0].abs())
+
+
+def test_cross_entropies_fall_towards_their_targets() -> None:
+    batch = random_batch(TILES, 2, 1)
+    ones = torch.ones(2, 1)
+    batch = replace(batch, transition_mask=ones, policy_mask=torch.ones(2, 2), termination=torch.tensor([[1.0], [0.0]]))
+    right, wrong = torch.tensor([[4.0], [-4.0]]), torch.tensor([[-4.0], [4.0]])
+    base = random_predictions(2, 1, seed=0)
+    towards = batch.policy_target.log()
+    losses = [
+        model_losses(
+            GivenPredictions(replace(base, termination_logit=logit, policy_logits=policy)), batch, PAPER_SCALES
+        ).losses
+        for logit, policy in ((right, towards), (wrong, -towards))
+    ]
+    for name in ("termination", "policy"):
+        assert 0 < losses[0][name] < losses[1][name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> None:
+    space, size = KINDS[kind]
+    batch = random_batch(space, num_sequences=2, unroll_length=2)
+    features, plain = (
+        build_model(space, NUM_ACTIONS, variant=v, size=size).double() for v in ("dual-feature", "dual-l2")
+    )
+    assert isinstance(features, DualNetwork)
+    assert isinstance(plain, DualNetwork)
+    for model in (features, plain):
+        errors = model.predict(batch).state_error
+        assert errors is not None
+        network, codec = model.state_reward, model.codec
+        for n in range(2):
+            action = one_hot_action(batch.last_action[n : n + 1], NUM_ACTIONS).double()
+            state = codec.encode(batch.observation[n, :1]).double()
+            hidden = network.encoder(state, action)
+            for step in range(2):
+                action = one_hot_action(batch.action[n, step : step + 1], NUM_ACTIONS).double()
+                hidden = network.unroll_function(hidden, action)
+                state = network.decoder(hidden, network.decoder.carry(state))
+                true = codec.encode(batch.observation[n, step + 1 : step + 2]).double()
+                if model is features:
+                    difference = model.value_policy.encoder(state, action) - model.value_policy.encoder(true, action)
+                else:
+                    difference = state - true
+                expected = sum(x * x for x in difference.flatten().tolist())
+                assert errors[n, step].item() == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def gradients(loss: torch.Tensor, parameters: list[nn.Parameter]) -> list[torch.Tensor | None]:
+    return list(torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", ["dual-feature", "dual-l2", "dual-no-state"])
+def test_neither_half_of_the_dual_network_is_moved_by_the_loss_of_the_other(kind: str, variant: str) -> None:
+    space, size = KINDS[kind]
+    model = build_model(space, NUM_ACTIONS, variant=variant, size=size)
+    with torch.no_grad():
+        for parameter in model.parameters():  # zero layers would hide a leak behind them
+            parameter.add_(0.05)
+    output = model_losses(model, random_batch(space, 3, 2), default_scales(model))
+    groups = model.parameter_groups()
+    assert all(g is None for g in gradients(output.state_reward, groups["value_policy"]))
+    assert all(g is None for g in gradients(output.value_policy, groups["state_reward"]))
+    own = gradients(output.state_reward, groups["state_reward"])
+    assert sum(g is not None and bool(g.any()) for g in own) > len(own) / 2
+    own = gradients(output.value_policy, groups["value_policy"])
+    assert sum(g is not None and bool(g.any()) for g in own) > len(own) / 2
+
+
+def test_the_feature_loss_teaches_the_decoder_through_the_frozen_encoder() -> None:
+    model = build_model(TILES, NUM_ACTIONS, size=TILES_SIZE)
+    assert isinstance(model, DualNetwork)
+    output = model_losses(model, random_batch(TILES, 3, 2), default_scales(model))
+    gradient = gradients(output.losses["state"], list(model.decoder.parameters()))
+    assert any(g is not None and bool(g.any()) for g in gradient)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_masked_and_weightless_steps_teach_nothing(variant: str) -> None:
+    model = build_model(TILES, NUM_ACTIONS, variant=variant, size=TILES_SIZE)
+    batch = random_batch(TILES, num_sequences=4, unroll_length=3)
+    changed = random_batch(TILES, num_sequences=4, unroll_length=3, seed=1)
+    weight = torch.tensor([1.0, 1.0, 0.0, 1.0])
+    batch = replace(batch, weight=weight)
+    state_known = torch.cat((torch.ones(4, 1), batch.state_mask), 1).bool()
+
+    def where(mask: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        kept = mask.bool() & (weight > 0).unsqueeze(1)
+        return torch.where(kept.reshape(*kept.shape, *[1] * (one.ndim - kept.ndim)), one, other)
+
+    noisy = replace(
+        batch,
+        observation=where(state_known, batch.observation, changed.observation),
+        reward=where(batch.transition_mask, batch.reward, changed.reward),
+        termination=where(batch.transition_mask, batch.termination, changed.termination),
+        value_target=where(batch.value_mask, batch.value_target, changed.value_target),
+        policy_target=where(batch.policy_mask, batch.policy_target, changed.policy_target),
+    )
+    expected, found = (model_losses(model, b, default_scales(model)).losses for b in (batch, noisy))
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_value_policy_network_alone_learns_nothing_from_states_it_does_not_know() -> None:
+    network = build_value_policy(TILES, NUM_ACTIONS, size=TILES_SIZE)
+    nn.init.normal_(network.predictor.output.weight, generator=torch.Generator().manual_seed(0))
+    batch = random_batch(TILES, num_sequences=4, unroll_length=3)
+    known = torch.cat((torch.ones(4, 1), batch.state_mask), 1).bool()[:, :, None, None, None]
+    other = replace(batch, observation=torch.where(known, batch.observation, 1 - batch.observation))
+    scales = default_scales(network)
+    assert set(scales) == {"value", "policy"}
+    one, two = (model_losses(network, b, scales) for b in (batch, other))
+    torch.testing.assert_close(one.losses, two.losses)
+    assert float(one.state_reward) == 0
+
+
+def test_every_loss_needs_a_scale_and_every_scale_a_loss() -> None:
+    model = build_model(TILES, NUM_ACTIONS, variant="single-no-state", size=TILES_SIZE)
+    batch = random_batch(TILES, 2, 1)
+    with pytest.raises(ValueError, match="must have the same names"):
+        model_losses(model, batch, PAPER_SCALES)  # has a scale for states, which are not predicted
+    scales = default_scales(model)
+    del scales["policy"]
+    with pytest.raises(ValueError, match="must have the same names"):
+        model_losses(model, batch, scales)
+
+
+def test_scales_are_those_of_the_hyperparameter_table() -> None:
+    assert PAPER_SCALES == {"reward": 1, "termination": 1, "state": 10, "value": 0.25, "policy": 0.5}
