@@ -97,6 +97,9 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
     parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
     parser.add_argument("--envs", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of the state-reward network")
+    parser.add_argument("--batch-size", type=int, default=32, help="sequences (default 32: more steps, same work)")
+    parser.add_argument("--state-loss-scale", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also append the lines to this file, as JSON")
@@ -104,7 +107,11 @@ def main() -> None:
     torch.set_num_threads(options.threads)
 
     training = TrainerSettings(
-        state_reward_learning_rate=3e-3, value_policy_learning_rate=1e-3, warm_up_transitions=5_000, gradient_clip=10.0
+        state_reward_learning_rate=options.learning_rate,
+        value_policy_learning_rate=1e-3,
+        batch_size=options.batch_size,
+        state_loss_scale=options.state_loss_scale,
+        gradient_clip=50.0,
     )
     env_options = {
         "size": options.size,
@@ -139,14 +146,15 @@ def main() -> None:
             next_line += options.every
             line = measure(env, played)
             minutes = (time.perf_counter() - start) / 60
+            seen = env.learner.collected_transitions
             print(
-                f"{env.learner.collected_transitions:>11,}  {line['exact_1']:>7.2%}  {line['exact_5']:>7.2%}  "
-                f"{line['reward_error']:>12.5f}  {line['missed_ends']:>11.2%}  {line['false_ends']:>10.3%}  {minutes:>7.1f}",
+                f"{seen:>11,}  {line['exact_1']:>7.2%}  {line['exact_5']:>7.2%}  {line['reward_error']:>12.5f}  "
+                f"{line['missed_ends']:>11.2%}  {line['false_ends']:>10.3%}  {minutes:>7.1f}",
                 flush=True,
             )
             if options.out:
                 with options.out.open("a") as file:
-                    record = {**line, "transitions": env.learner.collected_transitions, "minutes": minutes}
+                    record = {**line, "transitions": seen, "minutes": minutes}
                     record |= {"variant": options.variant, "size": options.size, "boxes": options.boxes}
                     file.write(json.dumps(record | {"seed": options.seed}) + "\n")
 

@@ -16,6 +16,7 @@ from reference import FakeModel, RandomEpisodes, ReferenceThinker
 
 import thinker
 from thinker.augmented import SingleThinkerEnv, ThinkerEnv, single_vector
+from thinker.world_model.simulator import SokobanSimulator
 from thinker.world_model.trainer import TrainerSettings
 
 SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
@@ -427,3 +428,37 @@ def test_an_environment_that_cannot_be_copied_is_an_error_that_says_what_to_do()
     env.reset()
     with pytest.raises(TypeError, match=r"cannot be deep-copied \(no copies\); give it snapshot\(\)"):
         env.step(np.zeros((1, 2), int))
+
+
+def test_a_model_learns_even_where_the_caller_has_turned_gradients_off():
+    training = TrainerSettings(warm_up_transitions=40, batch_size=4)
+    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, training=training)
+    env.reset()
+    with torch.no_grad():
+        for _ in range(60):
+            env.step(np.zeros((4, 2), int))
+    assert env.learner.trained_transitions > 0
+
+
+def test_the_single_view_of_sokoban_uses_the_native_simulator_and_outlives_the_step_limit():
+    options = {"size": 6, "boxes": 1, "max_steps": 5}
+    env = thinker.make("thinker/Sokoban-v0", num_envs=None, model="simulator", stage_length=4, env_options=options)
+    assert isinstance(env.vector_env.model, SokobanSimulator)
+    env.reset(seed=0)
+    random = np.random.default_rng(0)
+    ended = 0
+    for _ in range(100):
+        _, _, terminated, truncated, _ = env.step(random.integers(0, (5, 2)))
+        if terminated or truncated:
+            ended += 1
+            env.reset()
+    assert ended >= 4
+
+
+def test_the_general_simulator_goes_on_where_the_real_environment_is_at_its_step_limit():
+    env = thinker.make(
+        "CartPole-v1", num_envs=2, model="simulator", stage_length=4, env_options={"max_episode_steps": 3}
+    )
+    env.reset(seed=0)
+    for _ in range(40):
+        env.step(np.array([[1, 0], [0, 0]]))

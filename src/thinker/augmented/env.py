@@ -130,7 +130,6 @@ class ThinkerEnv(VectorEnv):
         self._observation = np.zeros(0)
         self._last_action = np.zeros(0, np.int64)
         self._episodes = Episodes(self.num_envs)
-        self._constant = _constant_info(self.num_envs)
 
         self.single_action_space = spaces.MultiDiscrete([self.num_actions, 2])
         self.single_observation_space = spaces.Dict({key: self._space_of(key) for key in self.observe})
@@ -330,8 +329,8 @@ class ThinkerEnv(VectorEnv):
 
     def _info(self, kind: int, planning_reward: np.ndarray) -> dict[str, Any]:
         return {
-            "step_kind": self._constant["step_kind", kind == IMAGINARY],
-            "next_is_real": self._constant["next_is_real", self._step == self.stage_length],
+            "step_kind": np.full(self.num_envs, kind),
+            "next_is_real": np.full(self.num_envs, self._step == self.stage_length),
             "planning_reward": planning_reward,
             "root_value": self._root_value.astype(np.float32),
             "depth": self._tree.depth.copy(),
@@ -436,14 +435,3 @@ class ThinkerEnv(VectorEnv):
 
     def _as_output(self, seen: dict[str, Tensor]) -> dict[str, Any]:
         return seen if self.output == "torch" else {key: value.cpu().numpy() for key, value in seen.items()}
-
-
-def _constant_info(num_envs: int) -> dict[tuple[str, bool], np.ndarray]:
-    """The arrays of ``info`` that are the same for all environments, made once; nobody may write to them."""
-    constant = {}
-    for flag in (False, True):
-        constant["step_kind", flag] = np.full(num_envs, IMAGINARY if flag else REAL)
-        constant["next_is_real", flag] = np.full(num_envs, flag)
-    for array in constant.values():
-        array.flags.writeable = False
-    return constant

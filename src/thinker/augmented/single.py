@@ -26,6 +26,7 @@ class SingleThinkerEnv(gym.Env):
         self.observation_space = vector_env.single_observation_space
         self.action_space = vector_env.single_action_space
         self.render_mode = vector_env.render_mode
+        self.augmented_discount = vector_env.augmented_discount
         self.metadata = {key: value for key, value in vector_env.metadata.items() if key != "autoreset_mode"}
         self._ended = True
 
@@ -47,6 +48,10 @@ class SingleThinkerEnv(gym.Env):
         self._ended = bool(terminated[0] or truncated[0])
         seen = info.pop("final_obs")[0] if self._ended else _row(observation)
         return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), _row(info)
+
+    def decode(self, tree: np.ndarray) -> dict[str, np.ndarray]:
+        """Split a tree representation [..., size] into its named parts."""
+        return self.vector_env.decode(tree)
 
     def render(self) -> Any:
         """Render the real environment."""

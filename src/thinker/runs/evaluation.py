@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,7 +54,8 @@ def held_out_levels(settings: RunSettings, count: int) -> LevelSet:
     if source is not None:
         return LevelSet(LevelSet.load(source).boards[:count])
     environment = settings.environment
-    return generate_levels(count, environment.size, environment.boxes, settings.evaluation.seed)
+    seed, moves = settings.evaluation.seed, environment.reverse_moves
+    return generate_levels(count, environment.size, environment.boxes, seed, moves)
 
 
 def evaluate(
@@ -128,6 +130,4 @@ def _levels_of(info: dict, num_envs: int) -> np.ndarray:
 
 def _with_levels(settings: RunSettings) -> RunSettings:
     """The same run with a level set in place of generated levels, so that size and boxes come from the set."""
-    import dataclasses
-
     return dataclasses.replace(settings, environment=dataclasses.replace(settings.environment, levels="given"))

@@ -35,6 +35,7 @@ class EnvironmentSettings:
     id: str = SOKOBAN
     size: int = 7  # height and width of generated boards
     boxes: int = 1
+    reverse_moves: tuple[int, int] = (1, 4)  # difficulty of generated levels: easy ones must be among them
     levels: str = "generated"  # or a Boxoban file or folder
     observation: Literal["tiles", "rgb"] = "tiles"
     max_steps: int = 60  # real steps after which an episode is truncated
@@ -45,7 +46,7 @@ class EnvironmentSettings:
             return {}
         options: dict[str, Any] = {"observation": self.observation, "max_steps": self.max_steps}
         if self.levels == "generated":
-            return {**options, "size": self.size, "boxes": self.boxes}
+            return {**options, "size": self.size, "boxes": self.boxes, "reverse_moves": self.reverse_moves}
         return {**options, "levels": self.levels}
 
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from thinker.envs.sokoban import engine
+from thinker.envs.sokoban import SokobanEnv, SokobanVectorEnv, engine
 from thinker.envs.sokoban.rendering import observation_sprites
 from thinker.world_model.protocol import NodeOutput, WorldModel
 
@@ -37,8 +37,9 @@ def uniform_policy(num_actions: int) -> PolicyAndValue:
 
 def simulator(envs: VectorEnv, policy_and_value: PolicyAndValue | None = None) -> WorldModel:
     """The perfect model of ``envs``: the native one for Sokoban, the general one for everything else."""
-    spec = envs.spec
-    if spec is not None and spec.id.startswith("thinker/Sokoban"):
+    real = envs.unwrapped
+    first = real.envs[0].unwrapped if isinstance(real, SyncVectorEnv) else real
+    if isinstance(first, SokobanEnv | SokobanVectorEnv):
         assert isinstance(envs.single_observation_space, spaces.Box)
         return SokobanSimulator(envs.single_observation_space, policy_and_value)
     return EnvSimulator(envs, policy_and_value)

@@ -200,6 +200,7 @@ class ModelTrainer:
         batch_transitions = settings.batch_size * settings.unroll_length
         return self.trained_transitions + batch_transitions <= settings.replay_ratio * counted
 
+    @torch.enable_grad()  # whatever the caller of env.step has turned off
     def _train_batch(self) -> None:
         settings = self.settings
         progress = min(self.collected_transitions / self.total_transitions, 1.0) if self.total_transitions else 0.0

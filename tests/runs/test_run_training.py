@@ -1,0 +1,166 @@
+"""Whole runs, tiny: they train, stop and go on exactly, and what is evaluated later is what was logged."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from thinker.cli import main
+from thinker.runs import checkpoint
+from thinker.runs.commands import load_run
+from thinker.runs.evaluation import evaluate
+from thinker.runs.folder import RunFolder
+from thinker.runs.loop import Run
+from thinker.runs.presets import PRESETS, preset
+from thinker.runs.settings import RunSettings, settings_from_dict
+from thinker.runs.training import train
+
+TINY = """
+    --real-steps 480 --num-envs 8 --threads 1 --log-every 60 --environment.size 5 --environment.max-steps 12
+    --search.stage-length 3 --agent.unroll-stages 4 --agent.batch-size 4 --evaluation.levels 12
+    --evaluation.num-envs 5 --model.training.warm-up-transitions 100 --model.training.batch-size 8
+    --checkpoint-minutes 0
+""".split()  # noqa: SIM905 - it is a command line
+
+
+def tiny(name: str, **changes) -> RunSettings:
+    settings = preset(name)
+    stage_length = 1 if settings.model.kind == "none" else 3
+    training = dataclasses.replace(settings.model.training, warm_up_transitions=100, batch_size=8)
+    return dataclasses.replace(
+        settings,
+        real_steps=480,
+        num_envs=8,
+        threads=1,
+        log_every=60,
+        environment=dataclasses.replace(settings.environment, size=5, boxes=1, max_steps=12, levels="generated"),
+        search=dataclasses.replace(settings.search, stage_length=stage_length),
+        model=dataclasses.replace(settings.model, training=training),
+        agent=dataclasses.replace(settings.agent, unroll_stages=4, batch_size=4),
+        evaluation=dataclasses.replace(settings.evaluation, levels=12, num_envs=5, source=None),
+        **changes,
+    )
+
+
+def flat(state, prefix=""):
+    """All numbers of a nested state as (name, bytes)."""
+    if isinstance(state, dict):
+        return [item for key in sorted(state) for item in flat(state[key], f"{prefix}/{key}")]
+    if isinstance(state, torch.Tensor):
+        state = np.ascontiguousarray(state.detach().numpy())
+    if isinstance(state, np.ndarray):
+        return [(prefix, state.tobytes())]
+    return [(prefix, repr(state).encode())]
+
+
+def weights(state) -> list:
+    """What must be bit-identical: all but seconds."""
+    return [item for item in flat(state) if "seconds" not in item[0]]
+
+
+@pytest.mark.parametrize("name", ["sokoban-quick", "sokoban-raw", "sokoban-simulator", "cartpole"])
+def test_a_run_that_is_saved_and_loaded_at_any_moment_ends_bit_for_bit_like_an_unbroken_one(name, tmp_path):
+    unbroken = Run(tiny(name))
+    for _ in range(6):
+        unbroken.advance()
+    expected = weights(unbroken.state_dict())
+    for moment in (1, 4):
+        first = Run(tiny(name))
+        for _ in range(moment):
+            first.advance()
+        checkpoint.save(tmp_path / str(moment), first.real_steps, first.state_dict())
+        second = Run(tiny(name))
+        second.advance()  # whatever it has done before must not matter
+        second.load_state_dict(checkpoint.load_latest(tmp_path / str(moment))[1])
+        for _ in range(6 - moment):
+            second.advance()
+        got = weights(second.state_dict())
+        assert [name for name, _ in got] == [name for name, _ in expected]
+        assert [name for (name, a), (_, b) in zip(got, expected) if a != b] == []
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_ends_bit_for_bit_like_an_unbroken_one(tmp_path):
+    command = [sys.executable, "-m", "thinker.cli", "train", "sokoban-quick", *TINY, "--root", str(tmp_path), "--run"]
+    subprocess.run([*command, "unbroken"], check=True, capture_output=True)
+    for seconds in (0.5, 1.5):
+        process = subprocess.Popen([*command, "broken"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        folder = tmp_path / "broken" / "checkpoints"
+        deadline = time.monotonic() + 120
+        while not (folder.exists() and checkpoint.list_checkpoints(folder)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(seconds)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*command, "broken"], check=True, capture_output=True)
+    states = [checkpoint.load_latest(tmp_path / name / "checkpoints")[1] for name in ("unbroken", "broken")]
+    assert weights(states[0]) == weights(states[1])
+
+
+def test_evaluating_a_reloaded_run_gives_what_was_logged_and_changes_nothing(tmp_path):
+    settings = tiny("sokoban-quick")
+    summary = train(settings, tmp_path, "run")
+    run = load_run(RunFolder(tmp_path, "run"))
+    assert run.settings == settings
+    before = weights(run.state_dict())
+    result = evaluate(run)
+    assert result.metrics() == {name: summary[name] for name in result.metrics()}
+    assert result.lengths.min() >= 1
+    assert weights(run.state_dict()) == before
+    # Every level is the same for every budget: a level solved in one step is one for all.
+    base = evaluate(run, policy="base")
+    assert (base.stage_length, len(base.solved)) == (1, 12)
+    assert evaluate(run, stage_length=7).stage_length == 7
+    assert train(settings, tmp_path, "run") == summary
+
+
+def test_two_runs_with_the_same_seed_are_identical_and_another_seed_is_not():
+    states = []
+    for seed in (1, 1, 2):
+        run = Run(tiny("sokoban-quick", seed=seed))
+        for _ in range(4):
+            run.advance()
+        states.append(weights(run.state_dict()))
+    assert states[0] == states[1]
+    assert states[0] != states[2]
+
+
+def test_settings_survive_json_and_every_preset_is_valid():
+    import json
+
+    for name in PRESETS:
+        settings = preset(name)
+        assert settings_from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    with pytest.raises(ValueError, match="RunSettings has no setting sed"):
+        settings_from_dict({"sed": 1})
+
+
+def test_mistakes_on_the_command_line_are_told_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "sokoban-quik"]) == 1
+    assert "did you mean 'sokoban-quick'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "sokoban-quick", "--real-stepz", "5"])
+    assert "--real-steps" in capsys.readouterr().err
+    assert main(["train", "boxoban", "--environment.levels", str(tmp_path / "missing")]) == 1
+    assert "missing" in capsys.readouterr().err
+    assert main(["eval", "nothing"]) == 1
+    assert "nothing" in capsys.readouterr().err
+    assert main(["train", "sokoban-quick", *TINY, "--run", "one"]) == 0
+    assert main(["train", "sokoban-quick", *TINY, "--run", "one", "--seed", "3"]) == 1
+    assert "seed" in capsys.readouterr().err
+    assert main(["train", "sokoban-quick", *TINY, "--run", "one", "--seed", "3", "--fresh"]) == 0
+    assert main(["eval", "one", "--stage-length", "1,4", "--levels", "6"]) == 0
+    assert main(["plot", "one", "--out", "curves.png"]) == 0
+    assert Path("curves.png").stat().st_size > 1000
+    assert main(["runs"]) == 0
+    assert "one" in capsys.readouterr().out
