@@ -90,13 +90,15 @@ def test_a_run_that_is_saved_and_loaded_at_any_moment_ends_bit_for_bit_like_an_u
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_bit_for_bit_like_an_unbroken_one(tmp_path):
-    command = [sys.executable, "-m", "thinker.cli", "train", "sokoban-quick", *TINY, "--root", str(tmp_path), "--run"]
+    command = [sys.executable, "-m", "thinker", "train", "sokoban-quick", *TINY, "--root", str(tmp_path), "--run"]
     subprocess.run([*command, "unbroken"], check=True, capture_output=True)
-    for seconds in (0.5, 1.5):
+    for seconds in (0.3, 0.6):
         process = subprocess.Popen([*command, "broken"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         folder = tmp_path / "broken" / "checkpoints"
         deadline = time.monotonic() + 120
-        while not (folder.exists() and checkpoint.list_checkpoints(folder)) and time.monotonic() < deadline:
+        while not (folder.exists() and checkpoint.list_checkpoints(folder)):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         time.sleep(seconds)
         os.kill(process.pid, signal.SIGKILL)

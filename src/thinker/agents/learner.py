@@ -250,7 +250,11 @@ class ActorCriticLearner:
         for name, parameter in self.network.named_parameters():
             saved = under(f"optimiser/{name}/")
             if saved:
-                self._optimiser.state[parameter] = {part: value.clone() for part, value in saved.items()}
+                # Averages must lie in memory as the parameter does: the fused optimiser goes through both in order.
+                self._optimiser.state[parameter] = {
+                    part: torch.empty_like(parameter).copy_(value) if value.ndim else value.clone()
+                    for part, value in saved.items()
+                }
         self.updates = int(state["updates"])
         self._generator.set_state(state["generator"])
 

@@ -1,0 +1,7 @@
+"""``python -m thinker`` is the `thinker` command."""
+
+import sys
+
+from thinker.cli import main
+
+sys.exit(main())
