@@ -3,7 +3,8 @@
     python -m benchmarks.model_quality --size 7 --boxes 1 --variant dual-feature --transitions 200000
 
 Random play on generated levels trains the model; at each line it is asked to imagine 1 to 5 steps of random play on
-held-out levels. A board counts as right only if every square is. The base policy and values learn along, as always.
+held-out levels. A board counts as right only if every square is. The base policy and values learn along, as always. The
+settings are `board_settings`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 import thinker
 from thinker.augmented import ThinkerEnv
 from thinker.world_model.build import VARIANTS
-from thinker.world_model.trainer import ModelTrainer, TrainerSettings
+from thinker.world_model.trainer import ModelTrainer, board_settings
 
 STEPS = 5
 HELD_OUT_SEED = 1_000_000_007
@@ -97,22 +98,13 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
     parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
     parser.add_argument("--envs", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of the state-reward network")
-    parser.add_argument("--batch-size", type=int, default=32, help="sequences (default 32: more steps, same work)")
-    parser.add_argument("--state-loss-scale", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also append the lines to this file, as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    training = TrainerSettings(
-        state_reward_learning_rate=options.learning_rate,
-        value_policy_learning_rate=1e-3,
-        batch_size=options.batch_size,
-        state_loss_scale=options.state_loss_scale,
-        gradient_clip=50.0,
-    )
+    training = board_settings()
     env_options = {
         "size": options.size,
         "boxes": options.boxes,

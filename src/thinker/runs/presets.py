@@ -14,14 +14,9 @@ from thinker.runs.settings import (
     RunSettings,
     SearchSettings,
 )
-from thinker.world_model.trainer import TrainerSettings
+from thinker.world_model.trainer import TrainerSettings, board_settings
 
-BOARD_TRAINING = TrainerSettings(
-    state_reward_learning_rate=3e-3,
-    value_policy_learning_rate=1e-3,
-    replay_ratio=4.0,
-    warm_up_transitions=2_000,
-)
+BOARD_TRAINING = dataclasses.replace(board_settings(), replay_ratio=4.0, warm_up_transitions=2_000)
 """How a world model of a small board is trained on a laptop."""
 
 

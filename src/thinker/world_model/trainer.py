@@ -66,6 +66,19 @@ class TrainerSettings:
         return scale
 
 
+def board_settings() -> TrainerSettings:
+    """For small boards on a laptop (docs/results.md): small batches give more steps for the same work, and a state loss
+    that does not drown the rare rewards lets them be learned earlier.
+    """
+    return TrainerSettings(
+        state_reward_learning_rate=2e-3,
+        value_policy_learning_rate=1e-3,
+        batch_size=32,
+        state_loss_scale=1.0,
+        gradient_clip=50.0,
+    )
+
+
 class ModelTrainer:
     """Stores real transitions and trains the network on as many sequences as the replay ratio allows, never a race.
 
