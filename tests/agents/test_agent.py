@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from agents_support import NUM_ACTIONS, NoiseEnvs, NoiseModel, noise_env
-from test_networks import as_if_learned
+from test_agent_networks import as_if_learned
 
 from thinker.agents import Agent, Trajectory, build_network, collect, convert_stage_length, raw_env
 from thinker.agents.networks import NO_ACTION
