@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from thinker import machine
 from thinker.world_model.build import build_model
 from thinker.world_model.inference import InferenceModel
 from thinker.world_model.losses import default_scales, model_losses
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads for PyTorch (default 1)")
     parser.add_argument("--seconds", type=float, default=3.0, help="time for each line")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    machine.prepare(options.threads)
     print("                      batch  per second   share  bfloat16 against float32")
     for name, space in SPACES.items():
         if options.quick and name != "tiles 7x7":

@@ -11,7 +11,7 @@ import tyro
 from thinker.envs.sokoban.commands import Levels
 from thinker.envs.sokoban.levels import LevelError
 from thinker.runs.checkpoint import CheckpointError
-from thinker.runs.commands import Eval, Plot, Runs, train_from
+from thinker.runs.commands import Bench, Eval, Plot, Runs, train_from
 from thinker.runs.folder import RunFolderError
 from thinker.runs.training import InterruptedRunError
 
@@ -25,6 +25,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Callable[..., Command]] = {
     "eval": Eval,
     "plot": Plot,
+    "bench": Bench,
     "runs": Runs,
     "levels": Levels,
 }

@@ -13,11 +13,27 @@ from thinker.agents.scale import NOT_SCALED, RunningScale
 from thinker.agents.settings import NetworkSize
 from thinker.augmented.representation import Layout
 from thinker.world_model.architecture import Architecture
-from thinker.world_model.blocks import Layers, one_hot_action, residual_blocks
+from thinker.world_model.blocks import Layers, ResidualBlock, one_hot_action, residual_blocks
 from thinker.world_model.sizes import SIZES, choose_size
 
 MLP_WIDTH, MLP_LAYERS = 200, 3
 """The paper's MLP over the tree representation (appendix E)."""
+
+
+def initialise(module: nn.Module) -> None:
+    """Weights that keep the size of what goes through them, so that features begin at about unit size.
+
+    PyTorch's own initialisation shrinks them at every layer; a policy on top of such features hardly moves at first.
+    Residual blocks begin as the identity.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+    for block in module.modules():
+        if isinstance(block, ResidualBlock):
+            nn.init.zeros_(block.second.weight)  # type: ignore[arg-type]
 
 
 class Planes(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from thinker.agents.encoders import HiddenEncoder, SkipMLP, StateEncoder, tree_scale
+from thinker.agents.encoders import HiddenEncoder, SkipMLP, StateEncoder, initialise, tree_scale
 from thinker.agents.memory import LSTMAttention, Memory
 from thinker.agents.scale import RunningScale
 from thinker.agents.settings import NetworkSize, TreeEncoderName
@@ -113,6 +113,12 @@ class ActorCritic(nn.Module):
                 self.tree_encoder = nn.Sequential(nn.Linear(layout.size, RECURRENT_WIDTH), nn.ReLU())
                 self.after_recurrent = nn.Sequential(nn.Linear(RECURRENT_WIDTH, RECURRENT_WIDTH), nn.ReLU())
                 width += RECURRENT_WIDTH
+
+        initialise(self.encoders)
+        if layout is not None:
+            initialise(self.tree_encoder)
+        if self.recurrent is not None:
+            initialise(self.after_recurrent)
 
         self.last_action_sizes = (num_actions, num_actions, 2) if plans else (num_actions,)
         self.reward_scale = RunningScale(range(len(self.reward_names)))

@@ -1,7 +1,8 @@
-"""`thinker train | eval | plot | runs`: training runs from the command line."""
+"""`thinker train | eval | plot | bench | runs`: training runs from the command line."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from rich.table import Table
 from thinker.runs import checkpoint
 from thinker.runs.evaluation import Policy, evaluate
 from thinker.runs.folder import RunFolder, list_runs
-from thinker.runs.loop import Run, set_threads
+from thinker.runs.loop import Run, prepare_machine
 from thinker.runs.plot import plot_runs
 from thinker.runs.presets import PRESETS, preset
 from thinker.runs.settings import RunSettings, settings_from_dict
@@ -121,6 +122,49 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Bench:
+    """How fast a preset trains on this machine, and what takes the time. Nothing is saved."""
+
+    preset_name: tyro.conf.Positional[str] = DEFAULT_PRESET
+    """The preset."""
+    seconds: float = 30.0
+    """How long to measure, after the first unrolls."""
+    threads: int = 0
+    """Threads; 0: as many as there are cores."""
+
+    def run(self) -> None:
+        settings = preset(self.preset_name)
+        training = dataclasses.replace(settings.model.training, warm_up_transitions=0)
+        model = dataclasses.replace(settings.model, training=training)
+        settings = dataclasses.replace(settings, model=model, threads=self.threads)
+        prepare_machine(settings)
+        run = Run(settings)
+        for _ in range(3):  # until everything is compiled and the model is trained at its full rate
+            run.advance()
+        steps_before = run.real_steps
+        run.seconds = dict.fromkeys(run.seconds, 0.0)
+        while run.wall_seconds < self.seconds:
+            run.advance()
+        print(speed_report(self.preset_name, run.real_steps - steps_before, run.seconds, run.wall_seconds))
+
+
+def speed_report(name: str, real_steps: int, seconds: dict[str, float], wall_seconds: float) -> str:
+    """Real steps per second and the share of each phase, for people."""
+    meaning = {
+        "act": "acting: agent, world model and tree",
+        "agent": "training the agent",
+        "wait": "waiting for the model's training",
+        "model": "training the model, beside all of these",
+    }
+    lines = [f"{name}: {real_steps / wall_seconds:,.0f} real steps/s"]
+    for phase, spent in seconds.items():
+        each = 1e6 * spent / real_steps
+        lines.append(f"  {spent / wall_seconds:>4.0%} of the time {each:>6,.0f} µs/real step  {meaning[phase]}")
+    bound = "training the model" if seconds["wait"] > 0.05 * wall_seconds else "acting and training the agent"
+    return "\n".join([*lines, f"  bound by {bound}"])
+
+
+@dataclass(frozen=True)
 class Runs:
     """List the runs."""
 
@@ -144,7 +188,7 @@ class Runs:
 def load_run(folder: RunFolder) -> Run:
     """The run as it was at its last checkpoint, ready to act."""
     settings = settings_from_dict(folder.read_config())
-    set_threads(settings)
+    prepare_machine(settings)
     saved = checkpoint.load_latest(folder.checkpoints)
     if saved is None:
         raise FileNotFoundError(f"{folder.path} has no checkpoint yet; let `thinker train` run a little longer")

@@ -1,15 +1,21 @@
-"""A training run: one process, one loop, in a fixed order: act for an unroll, train the model, train the agent."""
+"""A training run: one process, one loop, in a fixed order.
+
+Act for an unroll, train the agent on it, and train the model meanwhile on what had been collected before. What the
+model has learned, and what the agent has seen, are exchanged only between unrolls, so that nothing is a race: on two
+threads a run comes out as on one.
+"""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
-import torch
 from gymnasium.vector import VectorEnv
 
+from thinker import machine
 from thinker.agents import ActorCriticLearner, Agent, Episodes, Trajectory, build_network, collect, raw_env
 from thinker.augmented import ThinkerEnv
 from thinker.runs.environments import ReplayableEnvs, environments_state, restore_environments
@@ -18,6 +24,7 @@ from thinker.world_model.learned import learned_model, learned_values
 from thinker.world_model.protocol import WorldModel
 from thinker.world_model.simulator import PolicyAndValue, simulator
 from thinker.world_model.trainer import ModelTrainer
+from thinker.world_model.transition import RealTransition
 
 
 class Run:
@@ -26,7 +33,7 @@ class Run:
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.real_steps = 0
-        self.seconds = {"act": 0.0, "model": 0.0, "agent": 0.0}
+        self.seconds = {"act": 0.0, "agent": 0.0, "wait": 0.0, "model": 0.0}
         search, seed = settings.search, settings.seed
         self.envs = make_environments(settings, settings.num_envs)
         self.values: PolicyAndValue | None = None
@@ -35,8 +42,11 @@ class Run:
         if settings.model.kind != "none":
             self.model = self._make_model()
         self.env = self.wrap(self.envs, search.stage_length, seed)
-        if self.trainer is not None:  # store while acting; train between unrolls
-            self.env.learner = SimpleNamespace(observe=self.trainer.store, abandon=self.trainer.abandon)
+        self._collected: list[RealTransition] = []  # in the unroll under way
+        if self.trainer is not None:
+            self.env.learner = SimpleNamespace(observe=self._collect, abandon=self.trainer.abandon)
+        # Where the model is trained while the agent acts; with one thread it is trained afterwards.
+        self._beside = ThreadPoolExecutor(1, "model-training") if learns_beside(settings) else None
         self.network = build_network(
             self.env,
             tree_encoder=settings.agent.tree_encoder,
@@ -53,23 +63,53 @@ class Run:
         self.agent.begin(*self.env.reset(seed=seed))
 
     def advance(self) -> tuple[Episodes, dict[str, float]]:
-        """Act for an unroll, train the model until its replay ratio is reached, train the agent on the unroll."""
+        """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
         progress = min(self.real_steps / self.settings.real_steps, 1.0)
+        training = self._beside.submit(self._train_model) if self._beside is not None else None
         start = time.perf_counter()
         episodes = collect(self.env, self.agent, self.trajectory)
         self.real_steps += episodes.real_steps
         acted = time.perf_counter()
-        metrics: dict[str, float] = {}
+        metrics = self.learner.learn(self.trajectory, progress)
+        learned = time.perf_counter()
+        if training is not None:
+            metrics |= training.result()
+        elif self.trainer is not None:
+            metrics |= self._train_model()
         if self.trainer is not None:
-            metrics |= self.trainer.train()
-        trained = time.perf_counter()
-        metrics |= self.learner.learn(self.trajectory, progress)
-        if self.trainer is not None:
-            self.agent.look_again(self.env.refresh())
+            self._exchange()
         self.seconds["act"] += acted - start
-        self.seconds["model"] += trained - acted
-        self.seconds["agent"] += time.perf_counter() - trained
+        self.seconds["agent"] += learned - acted
+        self.seconds["wait"] += time.perf_counter() - learned
         return episodes, metrics
+
+    def _train_model(self) -> dict[str, float]:
+        assert self.trainer is not None
+        start = time.perf_counter()
+        metrics = self.trainer.train(publish=False)
+        self.seconds["model"] += time.perf_counter() - start
+        return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
+
+    def _collect(self, transition: RealTransition) -> None:
+        """Keep a real step of all environments until the model may learn from it."""
+        arrays: dict[str, Any] = {
+            name: None if array is None else array.copy() for name, array in vars(transition).items()
+        }
+        self._collected.append(RealTransition(**arrays))
+
+    def _exchange(self) -> None:
+        """The agent goes on with what the model has learned, the model with what the agent has seen."""
+        assert self.trainer is not None
+        for transition in self._collected:
+            self.trainer.store(transition)
+        self._collected.clear()
+        self.trainer.publish()
+        self.agent.look_again(self.env.refresh())
+
+    @property
+    def wall_seconds(self) -> float:
+        """How long all calls of `advance` took. Training the model counts only as far as the rest waited for it."""
+        return self.seconds["act"] + self.seconds["agent"] + self.seconds["wait"]
 
     @property
     def finished(self) -> bool:
@@ -140,15 +180,19 @@ class Run:
         return learned
 
 
+def learns_beside(settings: RunSettings) -> bool:
+    """Whether a model is trained at the same time as the agent acts and learns."""
+    return settings.model.kind not in ("none", "simulator") and settings.threads != 1
+
+
+def prepare_machine(settings: RunSettings) -> None:
+    """Share the threads of this process, once, before a run is made."""
+    machine.prepare(settings.threads, at_once=2 if learns_beside(settings) else 1)
+
+
 def make_environments(settings: RunSettings, num_envs: int, **more: Any) -> VectorEnv:
     """The real environments of a run, such that their state can be saved."""
     options = {**settings.environment.options(), **more}
     if settings.environment.id == SOKOBAN:
         return gym.make_vec(SOKOBAN, num_envs, vectorization_mode="vector_entry_point", **options)
     return ReplayableEnvs([lambda: gym.make(settings.environment.id, **options) for _ in range(num_envs)])
-
-
-def set_threads(settings: RunSettings) -> None:
-    """Thread counts, set once, from the settings or the machine."""
-    if settings.threads > 0:
-        torch.set_num_threads(settings.threads)

@@ -17,7 +17,7 @@ import numpy as np
 from thinker.runs import checkpoint
 from thinker.runs.evaluation import evaluate
 from thinker.runs.folder import RunFolder
-from thinker.runs.loop import Run, set_threads
+from thinker.runs.loop import Run, prepare_machine
 from thinker.runs.metrics import MetricsWriter
 from thinker.runs.progress import Progress
 from thinker.runs.settings import RunSettings
@@ -32,7 +32,7 @@ class InterruptedRunError(Exception):
 
 def train(settings: RunSettings, root: Path, name: str, *, fresh: bool = False) -> dict[str, Any]:
     """Train until the end and return the summary. Running it again resumes; a finished run is only reported."""
-    set_threads(settings)
+    prepare_machine(settings)
     with RunFolder(root, name).open(settings.to_dict(), fresh=fresh) as folder:
         summary = folder.read_summary()
         if summary is not None:
@@ -86,7 +86,7 @@ def _loop(
                 f"stopped at {run.real_steps} real steps and saved; the same command goes on from there"
             )
     save()
-    training_minutes = sum(run.seconds.values()) / 60
+    training_minutes = run.wall_seconds / 60
     final = evaluate(run)
     writer.write(run.real_steps, final.metrics())
     low, high = final.interval
@@ -101,7 +101,7 @@ def _loop(
 
 
 def _speed(run: Run) -> dict[str, float]:
-    whole = sum(run.seconds.values())
+    whole = run.wall_seconds
     shares = {f"speed/{phase}_share": seconds / whole for phase, seconds in run.seconds.items()}
     return {"speed/real_steps_per_second": run.real_steps / whole, "time/training_minutes": whole / 60, **shares}
 

@@ -152,15 +152,19 @@ class ModelTrainer:
         """All episodes under way were cut off by a reset: the next real step begins new ones."""
         self.replay.abandon_episodes()
 
-    def train(self) -> dict[str, float]:
-        """Train on what has become due, and return the latest `metrics`."""
+    def train(self, *, publish: bool = True) -> dict[str, float]:
+        """Train on what has become due, and return the latest `metrics`; without ``publish`` nobody sees it yet."""
         trained_before = self.trained_transitions
         while self._batch_is_due():
             self._train_batch()
-        if self.trained_transitions > trained_before:
-            for copy in self.inference:
-                copy.load_from(self.network)
+        if publish and self.trained_transitions > trained_before:
+            self.publish()
         return self.metrics
+
+    def publish(self) -> None:
+        """Give the weights to the copies that act."""
+        for copy in self.inference:
+            copy.load_from(self.network)
 
     def state_dict(self) -> dict[str, Any]:
         """Network, optimiser, replay and counters: plain dicts of arrays, tensors, numbers and strings.
