@@ -14,6 +14,7 @@ from thinker.runs.checkpoint import CheckpointError
 from thinker.runs.commands import Bench, Eval, Plot, Runs, train_from
 from thinker.runs.folder import RunFolderError
 from thinker.runs.training import InterruptedRunError
+from thinker.viewer.commands import Demo, Watch
 
 
 class Command(Protocol):
@@ -27,6 +28,8 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "plot": Plot,
     "bench": Bench,
     "runs": Runs,
+    "watch": Watch,
+    "demo": Demo,
     "levels": Levels,
 }
 MISTAKES = (LevelError, OSError, ValueError, RunFolderError, CheckpointError, InterruptedRunError, FloatingPointError)

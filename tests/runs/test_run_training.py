@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from thinker.agents import ActorCriticLearner
 from thinker.cli import main
 from thinker.runs import checkpoint
-from thinker.runs.commands import load_run
+from thinker.runs.commands import load_run, speed_report
 from thinker.runs.evaluation import evaluate
 from thinker.runs.folder import RunFolder
 from thinker.runs.loop import Run
@@ -166,3 +167,47 @@ def test_mistakes_on_the_command_line_are_told_in_one_line(tmp_path, capsys, mon
     assert Path("curves.png").stat().st_size > 1000
     assert main(["runs"]) == 0
     assert "one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["sokoban-quick", "sokoban-simulator"])
+def test_training_the_model_beside_acting_changes_nothing(name):
+    torch.set_num_threads(1)  # two computations of one thread each, as on two cores
+    states = []
+    for threads in (1, 2):
+        run = Run(dataclasses.replace(tiny(name), threads=threads))
+        assert (run._beside is not None) == (threads == 2)
+        for _ in range(8):
+            run.advance()
+        assert run.trainer.trained_transitions > 0
+        states.append(weights(run.state_dict()))
+    assert states[0] == states[1]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["train", "sokoban-raw", *TINY, "--search.stage-length", "1", "--run", "one"]
+    learn = ActorCriticLearner._losses
+
+    def losses_that_break(self, *arguments):
+        losses = learn(self, *arguments)
+        return {**losses, "value_real": losses["value_real"] * np.nan} if self.updates >= 30 else losses
+
+    monkeypatch.setattr(ActorCriticLearner, "_losses", losses_that_break)
+    assert main(command) == 1
+    message = capsys.readouterr().err
+    assert "'value_real' is nan" in message
+    assert "last good checkpoint is kept" in message
+    step, state = checkpoint.load_latest(tmp_path / "runs" / "one" / "checkpoints")
+    assert 0 < step < 480
+    assert all(bool(torch.isfinite(value).all()) for key, value in state["learner"].items() if "network" in key)
+    monkeypatch.setattr(ActorCriticLearner, "_losses", learn)  # what was kept can be trained on
+    assert main(command) == 0
+
+
+def test_the_speed_report_names_what_bounds_it(capsys):
+    seconds = {"act": 1.0, "agent": 0.5, "wait": 0.5, "model": 2.0}
+    report = speed_report("a preset", 1000, seconds, 2.0)
+    assert "500 real steps/s" in report
+    assert "bound by training the model" in report
+    assert "  50% of the time  1,000 µs/real step  acting" in report
+    assert "bound by acting" in speed_report("a preset", 1000, {**seconds, "wait": 0.0}, 1.5)

@@ -132,8 +132,9 @@ def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> No
             hidden = network.encoder(state, action)
             for step in range(2):
                 action = one_hot_action(batch.action[n, step : step + 1], NUM_ACTIONS).double()
-                hidden = network.unroll_function(hidden, action)
-                state = network.decoder(hidden, network.decoder.carry(state))
+                previous = network.decoder.carry(state)
+                hidden = network.unroll_function(hidden, action, state=previous)
+                state = network.decoder(hidden, previous)
                 true = codec.encode(batch.observation[n, step + 1 : step + 2]).double()
                 if model is features:
                     difference = model.value_policy.encoder(state, action) - model.value_policy.encoder(true, action)

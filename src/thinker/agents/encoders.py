@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import gymnasium as gym
 import torch
@@ -13,27 +14,11 @@ from thinker.agents.scale import NOT_SCALED, RunningScale
 from thinker.agents.settings import NetworkSize
 from thinker.augmented.representation import Layout
 from thinker.world_model.architecture import Architecture
-from thinker.world_model.blocks import Layers, ResidualBlock, one_hot_action, residual_blocks
-from thinker.world_model.sizes import SIZES, choose_size
+from thinker.world_model.blocks import Layers, one_hot_action, residual_blocks
+from thinker.world_model.sizes import SIZES, TilesSize, choose_size
 
 MLP_WIDTH, MLP_LAYERS = 200, 3
 """The paper's MLP over the tree representation (appendix E)."""
-
-
-def initialise(module: nn.Module) -> None:
-    """Weights that keep the size of what goes through them, so that features begin at about unit size.
-
-    PyTorch's own initialisation shrinks them at every layer; a policy on top of such features hardly moves at first.
-    Residual blocks begin as the identity.
-    """
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
-    for block in module.modules():
-        if isinstance(block, ResidualBlock):
-            nn.init.zeros_(block.second.weight)  # type: ignore[arg-type]
 
 
 class Planes(nn.Module):
@@ -124,7 +109,10 @@ class StateEncoder(nn.Module):
 
     def __init__(self, space: gym.Space, num_actions: int, size: NetworkSize) -> None:
         super().__init__()
-        architecture = Architecture(space, num_actions, SIZES[choose_size(space)])
+        model_size = SIZES[choose_size(space)]
+        if isinstance(model_size, TilesSize):  # here nothing else looks around on the board
+            model_size = replace(model_size, blocks=max(model_size.blocks, 1))
+        architecture = Architecture(space, num_actions, model_size)
         self.num_actions = num_actions
         self.codec = architecture.codec
         self.encoder = architecture.encoder().to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -9,12 +9,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from thinker.agents.encoders import HiddenEncoder, SkipMLP, StateEncoder, initialise, tree_scale
+from thinker.agents.encoders import HiddenEncoder, SkipMLP, StateEncoder, tree_scale
 from thinker.agents.memory import LSTMAttention, Memory
 from thinker.agents.scale import RunningScale
 from thinker.agents.settings import NetworkSize, TreeEncoderName
 from thinker.augmented import Layout, ThinkerEnv
-from thinker.world_model.blocks import one_hot_action
+from thinker.world_model.blocks import initialise, one_hot_action
 from thinker.world_model.protocol import EPISODE_START
 
 NO_ACTION = EPISODE_START

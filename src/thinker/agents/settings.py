@@ -26,12 +26,12 @@ class AgentSettings:
     # What is learned from
     objective: Objective = "ppo"
     unroll_stages: int = 8  # length of an unroll in stages of K steps; one step more is seen, for the bootstrap
-    batch_size: int = 8  # unrolls (environments) per gradient step
-    epochs: int = 2  # how often each unroll is learned from; "v-trace" corrects for more than 1, too
+    batch_size: int = 16  # unrolls (environments) per gradient step
+    epochs: int = 3  # how often each unroll is learned from; "v-trace" corrects for more than 1, too
     clip_ratio: float = 0.2  # "ppo": how far the probability ratio may leave 1
 
     # Returns and advantages
-    trace_decay: float = 0.97  # λ per step
+    trace_decay: float = 0.99  # λ per step
     importance_clip: float = 1.0  # ρ̄ of V-trace
     trace_clip: float = 1.0  # c̄ of V-trace
     normalise_advantages: bool = True  # real and planning separately, by a running scale

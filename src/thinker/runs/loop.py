@@ -7,12 +7,14 @@ threads a run comes out as on one.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from thinker import machine
@@ -64,6 +66,8 @@ class Run:
 
     def advance(self) -> tuple[Episodes, dict[str, float]]:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
+        if self.trainer is not None and self.real_steps < self.settings.exploration_steps:
+            return self._explore(self.trainer)
         progress = min(self.real_steps / self.settings.real_steps, 1.0)
         training = self._beside.submit(self._train_model) if self._beside is not None else None
         start = time.perf_counter()
@@ -82,6 +86,36 @@ class Run:
         self.seconds["agent"] += learned - acted
         self.seconds["wait"] += time.perf_counter() - learned
         return episodes, metrics
+
+    def _explore(self, trainer: ModelTrainer) -> tuple[Episodes, dict[str, float]]:
+        """Play at random, without planning, new levels for a few steps each, and train the model on it.
+
+        Nothing can be planned in a model that knows nothing. So it gets ahead before the agent begins, which would else
+        learn first of all not to trust it.
+        """
+        num_envs, num_actions = self.env.num_envs, self.env.num_actions
+        start = time.perf_counter()
+        random = np.random.default_rng((self.settings.seed, self.real_steps))
+        uniform = np.full((num_envs, num_actions), 1 / num_actions, np.float32)
+        env = raw_env(self.envs, discount=self.settings.search.discount)
+        env.learner = SimpleNamespace(observe=self._collect, abandon=trainer.abandon)
+        env.reset()
+        for _ in range(self.settings.exploration_length):
+            env.step(np.stack((random.integers(0, num_actions, num_envs), np.zeros(num_envs, int)), 1), uniform)
+        last = self._collected[-1]
+        self._collected[-1] = dataclasses.replace(last, truncated=last.truncated | (last.valid & ~last.terminated))
+        self.real_steps += sum(int(transition.valid.sum()) for transition in self._collected)
+        for transition in self._collected:
+            trainer.store(transition)
+        self._collected.clear()
+        acted = time.perf_counter()
+        metrics = self._train_model()
+        trainer.publish()
+        self.agent.begin(*self.env.reset())
+        self.seconds["act"] += acted - start
+        self.seconds["wait"] += time.perf_counter() - acted
+        nothing = Episodes(0, 0, np.zeros(0), np.zeros(0, np.int64), None)
+        return nothing, metrics
 
     def _train_model(self) -> dict[str, float]:
         assert self.trainer is not None

@@ -35,7 +35,7 @@ class EnvironmentSettings:
     id: str = SOKOBAN
     size: int = 7  # height and width of generated boards
     boxes: int = 1
-    reverse_moves: tuple[int, int] = (1, 4)  # difficulty of generated levels: easy ones must be among them
+    reverse_moves: tuple[int, int] = (1, 2)  # difficulty of generated levels: easy ones must be among them
     levels: str = "generated"  # or a Boxoban file or folder
     observation: Literal["tiles", "rgb"] = "tiles"
     max_steps: int = 60  # real steps after which an episode is truncated
@@ -93,6 +93,8 @@ class RunSettings:
     seed: int = 0
     real_steps: int = 100_000  # all environments together
     num_envs: int = 64
+    exploration_steps: int = 0  # the first so many real steps are random play, for the model to begin with
+    exploration_length: int = 16  # random episodes are cut off here: early on there is more to learn from
     threads: int = 0  # of PyTorch; 0: as many as there are cores
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
@@ -103,9 +105,11 @@ class RunSettings:
     checkpoint_minutes: float = 2.0  # between two checkpoints
 
     def __post_init__(self) -> None:
-        for name in ("real_steps", "num_envs", "log_every"):
+        for name in ("real_steps", "num_envs", "log_every", "exploration_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.exploration_steps < 0:
+            raise ValueError(f"exploration_steps is {self.exploration_steps}; it must be at least 0")
         if self.model.kind == "none" and self.search.stage_length != 1:
             raise ValueError(
                 f"model.kind is 'none' (the raw MDP), so search.stage_length must be 1, not {self.search.stage_length}"

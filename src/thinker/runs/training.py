@@ -67,7 +67,10 @@ def _loop(
         checkpoint.save(folder.checkpoints, run.real_steps, {**run.state_dict(), "recent": recent.state_dict()})
 
     while not run.finished:
-        episodes, metrics = run.advance()
+        try:
+            episodes, metrics = run.advance()
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}.\n{_after_a_failure(folder, run)}") from error
         recent.add(episodes.returns, episodes.solved)
         shown = {**recent.metrics(), **_speed(run)}
         progress.update(run.real_steps, {**shown, **_losses(metrics)})
@@ -98,6 +101,15 @@ def _loop(
         "real_steps": run.real_steps,
         "training_minutes": training_minutes,
     }
+
+
+def _after_a_failure(folder: RunFolder, run: Run) -> str:
+    saved = checkpoint.list_checkpoints(folder.checkpoints)
+    kept = f"Its last good checkpoint is kept: {saved[-1]}" if saved else "It had no checkpoint yet"
+    return (
+        f"The run stopped after {run.real_steps} of {run.settings.real_steps} real steps. {kept}. Runs are exact, so "
+        f"the same command would come to the same point: train with other settings under another name (--run NAME)"
+    )
 
 
 def _speed(run: Run) -> dict[str, float]:

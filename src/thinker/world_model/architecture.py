@@ -114,7 +114,7 @@ class ChangeDecoder(Decoder):
         return (state > 0.5).to(state.dtype) if self.rounds else state
 
     def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
-        change: Tensor = self.output(self.body(hidden).relu_())
+        change: Tensor = self.output(self.body(hidden).relu())
         return previous + change
 
 
@@ -156,11 +156,28 @@ class Architecture:
     def unroll_function(self, *, takes_encoded: bool) -> UnrollFunction:
         return UnrollFunction(self.layers, self.size.unroll_blocks, takes_encoded=takes_encoded)
 
+    def state_unroll_function(self) -> UnrollFunction:
+        """Of the state-reward network, where the last state can be seen."""
+        count, seen = self.size.unroll_blocks, self._seen_state_channels
+        return UnrollFunction(self.layers, count, takes_encoded=False, state_channels=seen)
+
+    @property
+    def _seen_state_channels(self) -> int:
+        sees_board = isinstance(self.size, TilesSize) and self.size.sees_board
+        return self.codec.state_shape[0] if sees_board else 0
+
     def predictor(self, outputs: Mapping[str, int]) -> Predictor:
         channels = self.layers.channels
         if isinstance(self.size, ImageSize):
             return Predictor(self.layers, (channels // 2, channels // 4), outputs, pool=False)
         return Predictor(self.layers, (channels,), outputs, pool=isinstance(self.size, TilesSize))
+
+    def reward_predictor(self) -> Predictor:
+        """Of reward and termination, where a predicted state can be seen."""
+        outputs, seen = {"reward": 1, "termination": 1}, self._seen_state_channels
+        if not seen:
+            return self.predictor(outputs)
+        return Predictor(self.layers, (self.layers.channels,), outputs, pool=True, state_channels=seen)
 
     def decoder(self) -> Decoder:
         size, state_shape = self.size, self.codec.state_shape

@@ -122,21 +122,28 @@ class UnrollFunction(nn.Module):
     """From the last hidden state, the action and (value-policy network) the encoded state to the next hidden state.
 
     ``count`` residual blocks, the first of which takes all inputs concatenated. Its shortcut carries the one input
-    that is nearest to the output: the encoded state where there is one, else the last hidden state.
+    that is nearest to the output: the encoded state where there is one, else the last hidden state. With
+    ``state_channels`` it also sees the last state itself.
     """
 
-    def __init__(self, layers: Layers, count: int, *, takes_encoded: bool) -> None:
+    def __init__(self, layers: Layers, count: int, *, takes_encoded: bool, state_channels: int = 0) -> None:
         super().__init__()
         channels = layers.channels
         self.takes_encoded = takes_encoded
-        self.first = layers.action_layer(channels * (2 if takes_encoded else 1), channels)
+        self.sees_state = state_channels > 0
+        self.first = layers.action_layer(channels * (2 if takes_encoded else 1) + state_channels, channels)
         self.second = layers.layer(channels, channels)
         self.blocks = residual_blocks(layers, channels, count - 1)
 
-    def forward(self, hidden: Tensor, action: Tensor, encoded: Tensor | None = None) -> Tensor:
-        """``hidden`` and ``encoded`` [B, *hidden_shape], one-hot ``action`` [B, A]."""
+    def forward(
+        self, hidden: Tensor, action: Tensor, encoded: Tensor | None = None, state: Tensor | None = None
+    ) -> Tensor:
+        """``hidden`` and ``encoded`` [B, *hidden_shape], one-hot ``action`` [B, A], ``state`` [B, *state_shape]."""
         assert self.takes_encoded == (encoded is not None)
         shortcut, x = (hidden, hidden.relu()) if encoded is None else (encoded, torch.cat((hidden, encoded), 1).relu_())
+        if self.sees_state:
+            assert state is not None
+            x = torch.cat((x, state.detach().to(x.dtype)), 1)
         output: Tensor = self.second(self.first(x, action).relu_())
         output = self.blocks(output.add_(shortcut))
         return output
@@ -160,9 +167,18 @@ class Predictor(nn.Module):
     on small boards the flattened layer did not learn rare rewards that the pooled one learned.
     """
 
-    def __init__(self, layers: Layers, widths: tuple[int, ...], outputs: Mapping[str, int], *, pool: bool) -> None:
+    def __init__(
+        self,
+        layers: Layers,
+        widths: tuple[int, ...],
+        outputs: Mapping[str, int],
+        *,
+        pool: bool,
+        state_channels: int = 0,  # of a state that is seen beside the hidden state
+    ) -> None:
         super().__init__()
-        channels = (layers.channels, *widths)
+        channels = (layers.channels + state_channels, *widths)
+        self.sees_state = state_channels > 0
         self.trunk = nn.ModuleList(layers.layer(*pair) for pair in pairwise(channels))
         self.pool = pool
         self.outputs = dict(outputs)
@@ -170,11 +186,41 @@ class Predictor(nn.Module):
         # The linear layers of all quantities are the rows of one matrix.
         self.output = OutputLayer(channels[-1] * (2 if pool else positions), sum(outputs.values()))
 
-    def forward(self, hidden: Tensor) -> dict[str, Tensor]:
+    def forward(self, hidden: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """Hidden states [B, *hidden_shape] to a dict of [B, outputs[name]]."""
+        if self.sees_state:
+            assert state is not None
+            hidden = torch.cat((hidden, state.detach().to(hidden.dtype)), 1)
         for layer in self.trunk:
             hidden = layer(hidden).relu_()
         if hidden.ndim > 2:
             features = hidden.permute(0, 2, 3, 1).flatten(1, 2)  # [B, positions, channels], free in channels_last
             hidden = torch.cat((features.mean(1), features.amax(1)), 1) if self.pool else features.flatten(1)
         return dict(zip(self.outputs, self.output(hidden).split(tuple(self.outputs.values()), 1)))
+
+
+RESIDUAL_SCALE = 0.3
+"""How much smaller than other layers those begin whose output is added to a shortcut."""
+
+
+def initialise(module: nn.Module) -> None:
+    """New weights that keep the size of what goes through the layers; layers that are zero stay zero.
+
+    PyTorch's own initialisation shrinks it at every layer. A policy on top of such small features hardly moves at
+    first, and boards are learned more slowly (docs/results.md).
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.any():
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+        if isinstance(layer, ActionLayer):
+            weight = layer.layer.weight
+            assert isinstance(weight, Tensor)
+            nn.init.normal_(layer.action_weight, std=math.sqrt(2 / weight[0].numel()))
+    with torch.no_grad():
+        for block in module.modules():
+            if isinstance(block, ResidualBlock | UnrollFunction):
+                weight = block.second.weight
+                assert isinstance(weight, Tensor)
+                weight.mul_(RESIDUAL_SCALE)

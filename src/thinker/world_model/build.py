@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from thinker.world_model.architecture import Architecture
+from thinker.world_model.blocks import initialise
 from thinker.world_model.dual import DualNetwork
 from thinker.world_model.network import LearnedModel
 from thinker.world_model.single import SingleNetwork
-from thinker.world_model.sizes import SIZES, ModelSize, choose_size
+from thinker.world_model.sizes import SIZES, ModelSize, TilesSize, choose_size
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
 VARIANTS = ("dual-feature", "dual-l2", "dual-no-state", "single-l2", "single-no-state")
@@ -46,6 +47,7 @@ def build_model(
             model = SingleNetwork(architecture, state_loss="l2")
         else:
             model = SingleNetwork(architecture, state_loss=None)
+        _initialise(model, architecture)
     _to_channels_last(model)
     return model
 
@@ -58,6 +60,7 @@ def build_value_policy(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ValuePolicyNetwork(architecture)
+        _initialise(network, architecture)
     _to_channels_last(network)
     return network
 
@@ -72,6 +75,12 @@ def _architecture(observation_space: gym.Space, num_actions: int, size: str | Mo
             raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)} or give a ModelSize")
         size = SIZES[size]
     return Architecture(observation_space, num_actions, size)
+
+
+def _initialise(module: nn.Module, architecture: Architecture) -> None:
+    """Pictures and vectors keep PyTorch's own initialisation: for them nothing else has been measured."""
+    if isinstance(architecture.size, TilesSize):
+        initialise(module)
 
 
 def _to_channels_last(module: nn.Module) -> None:

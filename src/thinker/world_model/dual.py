@@ -27,8 +27,8 @@ class StateRewardNetwork(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.encoder = architecture.encoder()
-        self.unroll_function = architecture.unroll_function(takes_encoded=False)
-        self.predictor = architecture.predictor({"reward": 1, "termination": 1})
+        self.unroll_function = architecture.state_unroll_function()
+        self.predictor = architecture.reward_predictor()
         self.decoder = architecture.decoder()
 
 
@@ -67,10 +67,11 @@ class DualNetwork(LearnedModel):
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         (state_reward, value_policy), previous = self._split(hidden)
         action = self._one_hot(action)
-        state_reward = self.state_reward.unroll_function(state_reward, action)
+        state_reward = self.state_reward.unroll_function(state_reward, action, state=previous)
         state = self.decoder(state_reward, previous)
         value_policy = self.value_policy.advance(value_policy, action, self.value_policy.encoder(state, action))
-        outputs = self.state_reward.predictor(state_reward) | self.value_policy.predictor(value_policy)
+        outputs = self.state_reward.predictor(state_reward, self.decoder.carry(state))
+        outputs |= self.value_policy.predictor(value_policy)
         shown = self.codec.decode(state) if self.state_loss is not None and self.give_states else None
         return self._node((state_reward, value_policy), state, shown, outputs)
 
@@ -84,11 +85,12 @@ class DualNetwork(LearnedModel):
         hidden = self.state_reward.encoder(state, action[0])
         states, hiddens = [state], []
         for step in range(1, unroll_length + 1):
-            hidden = self.state_reward.unroll_function(hidden, action[step])
-            state = self.decoder(hidden, self.decoder.carry(state))
+            previous = self.decoder.carry(state)
+            hidden = self.state_reward.unroll_function(hidden, action[step], state=previous)
+            state = self.decoder(hidden, previous)
             hiddens.append(hidden)
             states.append(state)
-        transition = self.state_reward.predictor(torch.cat(hiddens))
+        transition = self.state_reward.predictor(torch.cat(hiddens), self.decoder.carry(torch.cat(states[1:])))
 
         # Value-policy network: the predicted states go in, but no gradient comes back through them.
         seen = torch.cat(states).detach()

@@ -1,0 +1,90 @@
+// The recording, where the reader is in it, and what its stages say. Every text of the recording is put on the page
+// through textContent; none is ever parsed as markup.
+const recording = JSON.parse(document.getElementById("recording").textContent);
+const { view, frames, episodes, actions } = recording;
+const at = { episode: 0, stage: 0, thought: null, node: 0 }; // thought: index of the imaginary step, null for all
+let timer = null;
+
+const $ = (id) => document.getElementById(id);
+const put = (parent, ...children) => {
+  parent.replaceChildren(...children);
+  return parent;
+};
+function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return element;
+}
+function svg(tag, attributes, text) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+const number = (x, digits = 2) =>
+  x === null || x === undefined
+    ? "–"
+    : x
+        .toFixed(digits)
+        .replace("-", "−")
+        .replace(/^−(0\.?0*)$/, "$1");
+const signed = (x) => (x > 0 ? "+" : "") + number(x);
+const percent = (x) => (x === null || x === undefined ? "–" : `${Math.round(100 * x)} %`);
+const glyphs = { up: "↑", down: "↓", left: "←", right: "→", noop: "·" };
+// An action in little room: an arrow, a short name, or its number.
+const isShort = (action) => actions[action].length <= 4;
+const arrow = (action) => glyphs[actions[action].toLowerCase()];
+const glyph = (action) => arrow(action) || (isShort(action) ? actions[action] : String(action));
+const named = (action) => (isShort(action) && !arrow(action) ? actions[action] : `${glyph(action)} ${actions[action]}`);
+const episode = () => episodes[at.episode];
+const stage = () => episode().stages[Math.min(at.stage, episode().stages.length - 1)];
+const isOver = () => at.stage >= episode().stages.length; // after the last real step: the final state
+const fact = (name, value) => [make("dt", "", name), make("dd", "", value)];
+const key = (colour, text) => {
+  const dot = make("span", "dot");
+  dot.style.background = colour;
+  return make("span", "key", dot, text);
+};
+
+const depthOf = (tree, node) => {
+  let depth = 0;
+  while (tree.parent[node] >= 0) {
+    node = tree.parent[node];
+    depth++;
+  }
+  return depth;
+};
+const isWrong = (tree, node) => tree.error[node] !== null && tree.error[node] > view.tolerance;
+const isRight = (tree, node) => tree.error[node] !== null && tree.error[node] <= view.tolerance;
+// The real state that a followed prediction is to be compared with.
+function truthOf(node) {
+  const tree = stage().tree;
+  if (tree.error[node] === null) return null;
+  const later = episode().stages.indexOf(stage()) + depthOf(tree, node);
+  return later < episode().stages.length ? episode().stages[later].frame : episode().final_frame;
+}
+function rolloutsOf(one) {
+  const rows = [];
+  let row = null;
+  one.steps.forEach((step, index) => {
+    if (row === null) rows.push((row = { steps: [], reset: "none" }));
+    row.steps.push({ ...step, index });
+    if (step.reset !== "none") {
+      row.reset = step.reset;
+      row = null;
+    }
+  });
+  return rows;
+}
+const rewards = episodes.flatMap((one) => one.stages.map((s) => s.reward)).sort((a, b) => a - b);
+const usual = rewards[Math.floor(rewards.length / 2)] ?? 0;
+function happened(one, index) {
+  const s = one.stages[index],
+    isEnd = index === one.stages.length - 1;
+  if (isEnd && one.solved === true) return "solved";
+  if (isEnd && one.solved === false && one.end !== "unfinished") return "failed";
+  if (s.reward > usual + 1e-6) return "gain";
+  return s.reward < usual - 1e-6 ? "loss" : "plain";
+}
+const wentWrong = (s) => s.tree.parent.some((parent, node) => parent === 0 && isWrong(s.tree, node));

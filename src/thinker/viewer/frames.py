@@ -1,0 +1,136 @@
+"""States as people look at them: boards, pictures and vectors, each kept once."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from PIL import Image
+
+from thinker.envs.sokoban import SokobanEnv, SokobanVectorEnv, engine
+from thinker.envs.sokoban.rendering import render_board
+from thinker.viewer.recording import View, rounded
+
+CODES = "0123456789abcdefghijklmnopqrstuvwxyz"
+UNCLEAR = "?"
+"""A square for which the model predicts no tile, or several."""
+_LARGEST_SIDE = 160  # pixels of a picture in the recording
+_MOST_NUMBERS = 256  # of a vector
+_PICTURE_LETTERS = 2_200  # pictures whose address is longer as PNG are kept as WebP, of the best quality that fits
+_TOLERANCE = 0.02  # of a predicted picture or vector: the mean error in units of the observations' range
+
+
+def is_sokoban(envs: VectorEnv) -> bool:
+    """Whether ``envs`` are boards of ours."""
+    real = envs.unwrapped
+    first = real.envs[0].unwrapped if isinstance(real, SyncVectorEnv) else real
+    return isinstance(first, SokobanEnv | SokobanVectorEnv)
+
+
+class FrameStore:
+    """Turns states [*observation_shape] into frames, and tells how far a predicted state is from the real one."""
+
+    def __init__(self, space: spaces.Box, *, sokoban: bool = False) -> None:
+        self.frames: list[str | list[float]] = []
+        self._index: dict[bytes, int] = {}
+        self._space = space
+        self._is_board = _is_board(space)
+        shape = space.shape
+        if self._is_board:
+            sprites = None
+            if sokoban:
+                sheet = render_board(np.arange(engine.NUM_TILES, dtype=np.uint8)[None])
+                sprites = _address(Image.fromarray(sheet), "PNG")
+            self.view = View("board", height=shape[1], width=shape[2], sprites=sprites)
+        elif _is_picture(space):
+            picture = self._picture(np.zeros(shape, space.dtype))
+            self.view = View("image", height=picture.height, width=picture.width, tolerance=_TOLERANCE)
+        else:
+            count = min(int(np.prod(shape)), _MOST_NUMBERS)
+            self.view = View("vector", width=max(count, 1), tolerance=_TOLERANCE)
+        # What an error is measured by: the declared range, or where there is none the range seen in real states.
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self._bounded = np.isfinite(low) & np.isfinite(high) & (high - low < 1e4)
+        self._low, self._high = np.where(self._bounded, low, np.inf), np.where(self._bounded, high, -np.inf)
+
+    def add_real(self, state: np.ndarray) -> int:
+        """The index of the frame of a real state, which also tells how large the observations' numbers are."""
+        if not self._bounded.all():
+            self._low = np.where(self._bounded, self._low, np.minimum(self._low, state))
+            self._high = np.where(self._bounded, self._high, np.maximum(self._high, state))
+        return self.add(state)
+
+    def add(self, state: np.ndarray) -> int:
+        """The index of the frame of ``state``."""
+        key = np.ascontiguousarray(state).tobytes()
+        if key not in self._index:
+            self._index[key] = len(self.frames)
+            self.frames.append(self._frame(state))
+        return self._index[key]
+
+    def error(self, predicted: np.ndarray, real: np.ndarray) -> float:
+        """The share of squares that differ on a board; elsewhere the mean difference in units of the range."""
+        if self._is_board:
+            return float((predicted != real).any(0).mean())
+        span = self._high - self._low
+        difference = np.abs(predicted.astype(np.float64) - real.astype(np.float64))
+        return float((difference / np.where(span > 0, span, 1.0)).mean())
+
+    def _frame(self, state: np.ndarray) -> str | list[float]:
+        if self.view.kind == "board":
+            codes = np.where(state.sum(0) == 1, state.argmax(0), -1)
+            return "".join(CODES[code] if code >= 0 else UNCLEAR for code in codes.ravel().tolist())
+        if self.view.kind == "vector":
+            return [rounded(x) for x in np.nan_to_num(state.ravel()[:_MOST_NUMBERS].astype(np.float64)).tolist()]
+        return _compact(self._picture(state))
+
+    def _picture(self, state: np.ndarray) -> Image.Image:
+        """The newest picture of a stack, at most `_LARGEST_SIDE` pixels high and wide."""
+        pixels = state if state.ndim == 3 else state[None]
+        if not _channels_first(pixels.shape):
+            pixels = np.moveaxis(pixels, -1, 0)
+        pixels = pixels[-3:] if pixels.shape[0] % 3 == 0 else pixels[-1:]
+        if pixels.dtype != np.uint8:
+            low, high = float(self._space.low.min()), float(self._space.high.max())
+            pixels = ((pixels - low) / (high - low) * 255).clip(0, 255).astype(np.uint8)
+        step = -(-max(pixels.shape[1:]) // _LARGEST_SIDE)
+        pixels = np.ascontiguousarray(pixels[:, ::step, ::step].transpose(1, 2, 0))
+        return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
+
+
+def _is_board(space: spaces.Box) -> bool:
+    """One-hot planes: whole numbers 0 and 1 in (tiles, height, width)."""
+    binary = bool((space.low == 0).all() and (space.high == 1).all())
+    return space.dtype == np.uint8 and binary and len(space.shape) == 3 and 1 < space.shape[0] <= len(CODES)
+
+
+def _is_picture(space: spaces.Box) -> bool:
+    bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+    large = len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 8
+    return bounded and large and bool((space.high > space.low).any())
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return shape[0] <= shape[-1]
+
+
+def _compact(picture: Image.Image) -> str:
+    """The best form of a picture that is short enough: a page must stay small, and holds thousands of them."""
+    half = picture.resize((max(1, picture.width // 2), max(1, picture.height // 2)), Image.Resampling.BOX)
+    address = _address(picture, "PNG")
+    for smaller, quality in ((picture, 75), (picture, 40), (half, 40), (half, 10)):
+        if len(address) <= _PICTURE_LETTERS:
+            break
+        address = _address(smaller, "WEBP", quality)
+    return address
+
+
+def _address(picture: Image.Image, kind: str, quality: int = 0) -> str:
+    data = io.BytesIO()
+    options: dict[str, Any] = {"quality": quality} if kind == "WEBP" else {"optimize": True}
+    picture.save(data, kind, **options)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
