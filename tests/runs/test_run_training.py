@@ -26,7 +26,8 @@ from thinker.runs.settings import RunSettings, settings_from_dict
 from thinker.runs.training import train
 
 TINY = """
-    --real-steps 480 --num-envs 8 --threads 1 --log-every 60 --environment.size 5 --environment.max-steps 12
+    --real-steps 480 --num-envs 8 --threads 1 --exploration-steps 60 --exploration-length 8
+    --log-every 60 --environment.size 5 --environment.max-steps 12
     --search.stage-length 3 --agent.unroll-stages 4 --agent.batch-size 4 --evaluation.levels 12
     --evaluation.num-envs 5 --model.training.warm-up-transitions 100 --model.training.batch-size 8
     --checkpoint-minutes 0
@@ -41,6 +42,8 @@ def tiny(name: str, **changes) -> RunSettings:
         settings,
         real_steps=480,
         num_envs=8,
+        exploration_steps=0 if settings.model.kind == "none" else 60,
+        exploration_length=8,
         threads=1,
         log_every=60,
         environment=dataclasses.replace(settings.environment, size=5, boxes=1, max_steps=12, levels="generated"),
@@ -185,7 +188,7 @@ def test_training_the_model_beside_acting_changes_nothing(name):
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = ["train", "sokoban-raw", *TINY, "--search.stage-length", "1", "--run", "one"]
+    command = ["train", "sokoban-raw", *TINY, "--search.stage-length", "1", "--exploration-steps", "0", "--run", "one"]
     learn = ActorCriticLearner._losses
 
     def losses_that_break(self, *arguments):
@@ -211,3 +214,27 @@ def test_the_speed_report_names_what_bounds_it(capsys):
     assert "bound by training the model" in report
     assert "  50% of the time  1,000 µs/real step  acting" in report
     assert "bound by acting" in speed_report("a preset", 1000, {**seconds, "wait": 0.0}, 1.5)
+
+
+def test_random_play_comes_first_in_short_episodes_that_end_as_truncated():
+    run = Run(tiny("sokoban-quick"))
+    trainer, stored = run.trainer, []
+    store = trainer.store
+    trainer.store = lambda transition: (stored.append(transition), store(transition))
+    before = [x.clone() for x in run.model.network.parameters()]
+    episodes, metrics = run.advance()
+    assert (run.real_steps, episodes.real_steps, len(stored)) == (64, 0, 8)
+    for transition in stored[:-1]:
+        assert not transition.truncated.any()
+    last = stored[-1]
+    np.testing.assert_array_equal(last.truncated, ~last.terminated)
+    for transition in stored:
+        np.testing.assert_allclose(transition.policy, 1 / 5)
+    assert len({tuple(transition.action) for transition in stored}) > 1
+    # 12 times 64 transitions in batches of 8 sequences of 5; none of it counts for the replay ratio
+    assert (trainer.extra_transitions, trainer.trained_transitions) == (800, 0)
+    assert metrics["replay/trained_transitions"] == 800
+    assert any((x != y).any() for x, y in zip(before, run.model.network.parameters()))
+    run.advance()
+    assert run.real_steps == 64 + 32
+    assert run.agent.given.episode_start.shape == (8,)

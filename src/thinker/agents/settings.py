@@ -27,7 +27,7 @@ class AgentSettings:
     objective: Objective = "ppo"
     unroll_stages: int = 8  # length of an unroll in stages of K steps; one step more is seen, for the bootstrap
     batch_size: int = 16  # unrolls (environments) per gradient step
-    epochs: int = 3  # how often each unroll is learned from; "v-trace" corrects for more than 1, too
+    epochs: int = 2  # how often each unroll is learned from; "v-trace" corrects for more than 1, too
     clip_ratio: float = 0.2  # "ppo": how far the probability ratio may leave 1
 
     # Returns and advantages

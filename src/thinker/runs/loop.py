@@ -1,8 +1,8 @@
 """A training run: one process, one loop, in a fixed order.
 
 Act for an unroll, train the agent on it, and train the model meanwhile on what had been collected before. What the
-model has learned, and what the agent has seen, are exchanged only between unrolls, so that nothing is a race: on two
-threads a run comes out as on one.
+model has learned, and what the agent has seen, are exchanged only between unrolls, so that nothing is a race: however
+the two share the processor, a run comes out the same. Before all that, the model may learn from random play.
 """
 
 from __future__ import annotations
@@ -104,25 +104,29 @@ class Run:
             env.step(np.stack((random.integers(0, num_actions, num_envs), np.zeros(num_envs, int)), 1), uniform)
         last = self._collected[-1]
         self._collected[-1] = dataclasses.replace(last, truncated=last.truncated | (last.valid & ~last.terminated))
-        self.real_steps += sum(int(transition.valid.sum()) for transition in self._collected)
+        count = sum(int(transition.valid.sum()) for transition in self._collected)
+        self.real_steps += count
         for transition in self._collected:
             trainer.store(transition)
         self._collected.clear()
         acted = time.perf_counter()
-        metrics = self._train_model()
+        with machine.all_threads(self.settings.threads):
+            metrics = trainer.train_more(round(self.settings.exploration_ratio * count))
         trainer.publish()
         self.agent.begin(*self.env.reset())
+        trained = time.perf_counter()
         self.seconds["act"] += acted - start
-        self.seconds["wait"] += time.perf_counter() - acted
+        self.seconds["wait"] += trained - acted
+        self.seconds["model"] += trained - acted
         nothing = Episodes(0, 0, np.zeros(0), np.zeros(0, np.int64), None)
-        return nothing, metrics
+        return nothing, _of_the_model(metrics)
 
     def _train_model(self) -> dict[str, float]:
         assert self.trainer is not None
         start = time.perf_counter()
         metrics = self.trainer.train(publish=False)
         self.seconds["model"] += time.perf_counter() - start
-        return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
+        return _of_the_model(metrics)
 
     def _collect(self, transition: RealTransition) -> None:
         """Keep a real step of all environments until the model may learn from it."""
@@ -212,6 +216,11 @@ class Run:
         give_states = "predicted_state" in settings.search.observe
         learned, self.trainer = learned_model(*spaces, variant=model.kind, give_states=give_states, **common)
         return learned
+
+
+def _of_the_model(metrics: dict[str, float]) -> dict[str, float]:
+    """Told apart from the agent's losses."""
+    return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
 
 
 def learns_beside(settings: RunSettings) -> bool:

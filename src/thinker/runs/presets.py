@@ -16,18 +16,18 @@ from thinker.runs.settings import (
 )
 from thinker.world_model.trainer import TrainerSettings, board_settings
 
-BOARD_TRAINING = dataclasses.replace(board_settings(), replay_ratio=3.0, warm_up_transitions=2_000, count_warm_up=True)
+BOARD_TRAINING = dataclasses.replace(board_settings(), replay_ratio=4.0, warm_up_transitions=2_000)
 """How a world model of a small board is trained on a laptop."""
 
 
 def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: a few minutes on two cores."""
     return RunSettings(
-        real_steps=160_000,
+        real_steps=135_000,
         num_envs=128,
-        exploration_steps=20_000,
+        exploration_steps=12_000,
         environment=EnvironmentSettings(size=7, boxes=1, max_steps=60),
-        search=SearchSettings(stage_length=6, max_depth=5),
+        search=SearchSettings(stage_length=8, max_depth=5),
         model=ModelSettings(training=BOARD_TRAINING),
         agent=AgentSettings(unroll_stages=8, batch_size=16),
     )

@@ -123,7 +123,8 @@ class UnrollFunction(nn.Module):
 
     ``count`` residual blocks, the first of which takes all inputs concatenated. Its shortcut carries the one input
     that is nearest to the output: the encoded state where there is one, else the last hidden state. With
-    ``state_channels`` it also sees the last state itself.
+    ``state_channels`` it also sees the last state itself; it then need not carry all of it on, and its output ends with
+    a ReLU, with which boards were learned faster in a short trial.
     """
 
     def __init__(self, layers: Layers, count: int, *, takes_encoded: bool, state_channels: int = 0) -> None:
@@ -146,7 +147,7 @@ class UnrollFunction(nn.Module):
             x = torch.cat((x, state.detach().to(x.dtype)), 1)
         output: Tensor = self.second(self.first(x, action).relu_())
         output = self.blocks(output.add_(shortcut))
-        return output
+        return output.relu_() if self.sees_state else output
 
 
 class OutputLayer(nn.Linear):

@@ -72,7 +72,7 @@ def board_settings() -> TrainerSettings:
     """
     return TrainerSettings(
         state_reward_learning_rate=2e-3,
-        value_policy_learning_rate=1e-3,
+        value_policy_learning_rate=2e-3,
         batch_size=32,
         state_loss_scale=1.0,
         gradient_clip=50.0,
@@ -117,6 +117,7 @@ class ModelTrainer:
         self.inference = tuple(inference)
         self.collected_transitions = 0
         self.trained_transitions = 0
+        self.extra_transitions = 0  # trained on by `train_more`
         self._uncounted_transitions: int | None = None  # collected before the ratio counts; None until training begins
         self._metrics: dict[str, float] = {}
         self._scales: Mapping[str, float] = {name: settings.loss_scale(name) for name in network.loss_names}
@@ -135,7 +136,7 @@ class ModelTrainer:
         return {
             **self._metrics,
             "replay/collected_transitions": self.collected_transitions,
-            "replay/trained_transitions": self.trained_transitions,
+            "replay/trained_transitions": self.trained_transitions + self.extra_transitions,
         }
 
     def observe(self, transition: RealTransition) -> dict[str, float]:
@@ -161,6 +162,16 @@ class ModelTrainer:
             self.publish()
         return self.metrics
 
+    def train_more(self, transitions: int) -> dict[str, float]:
+        """Train on about so many transitions beyond the replay ratio, and return the latest `metrics`."""
+        if len(self.replay) >= self.settings.batch_size:
+            batch_transitions = self.settings.batch_size * self.settings.unroll_length
+            for _ in range(-(-transitions // batch_transitions)):
+                self._train_batch()
+                self.trained_transitions -= batch_transitions
+                self.extra_transitions += batch_transitions
+        return self.metrics
+
     def publish(self) -> None:
         """Give the weights to the copies that act."""
         for copy in self.inference:
@@ -181,6 +192,7 @@ class ModelTrainer:
             "replay": self.replay.state_dict(),
             "collected_transitions": self.collected_transitions,
             "trained_transitions": self.trained_transitions,
+            "extra_transitions": self.extra_transitions,
             "uncounted_transitions": -1 if self._uncounted_transitions is None else self._uncounted_transitions,
             "metrics": dict(self._metrics),
         }
@@ -201,6 +213,7 @@ class ModelTrainer:
         self.replay.load_state_dict(state["replay"])
         self.collected_transitions = state["collected_transitions"]
         self.trained_transitions = state["trained_transitions"]
+        self.extra_transitions = state["extra_transitions"]
         uncounted = state["uncounted_transitions"]
         self._uncounted_transitions = None if uncounted < 0 else uncounted
         self._metrics = dict(state["metrics"])
@@ -248,9 +261,10 @@ class ModelTrainer:
 
     def _check_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
+            trained = self.trained_transitions + self.extra_transitions
             raise FloatingPointError(
-                f"{what} is {value} after {self.trained_transitions} transitions trained on; the weights are still "
-                "those of the batch before. Lower the learning rate, set gradient_clip, or scale the rewards down"
+                f"{what} is {value} after {trained} transitions trained on; the weights are still those of the batch "
+                "before. Lower the learning rate, set gradient_clip, or scale the rewards down"
             )
 
     def _to_device(self, batch: SequenceBatch) -> SequenceBatch:
