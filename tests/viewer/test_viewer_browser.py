@@ -147,6 +147,16 @@ def test_episodes_are_marked_and_can_be_switched(show, recording):
     assert page.locator(".episode[aria-pressed=true]").inner_text().split()[1] == "3"
 
 
+def test_the_chosen_episode_is_always_in_sight(show, recording):
+    page = show(dataclasses.replace(recording, episodes=recording.episodes * 6))
+    for key in ["]"] * 24 + ["["] * 24:
+        page.keyboard.press(key)
+        outer = page.locator("#episodes").bounding_box()
+        inner = page.locator(".episode[aria-pressed=true]").bounding_box()
+        assert outer["x"] <= inner["x"]
+        assert inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+
+
 def test_it_plays_and_pauses(show, recording):
     page = show(recording, place="#episode=2&step=3")
     total = len(recording.episodes[1].stages)

@@ -30,10 +30,10 @@ function chooseEpisode(index) {
   [...$("episodes").children].forEach((button, each) =>
     button.setAttribute("aria-pressed", String(each === at.episode)),
   );
-  const here = $("episodes").children[at.episode],
-    list = $("episodes");
-  if (here.offsetLeft < list.scrollLeft || here.offsetLeft + here.offsetWidth > list.scrollLeft + list.clientWidth)
-    list.scrollLeft = here.offsetLeft - 40;
+  const list = $("episodes"),
+    outer = list.getBoundingClientRect(),
+    inner = list.children[at.episode].getBoundingClientRect();
+  if (inner.left < outer.left || inner.right > outer.right) list.scrollLeft += inner.left - outer.left - 40;
   at.stage = 0;
   drawTimeline();
   drawExpectation();
