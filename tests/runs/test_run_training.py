@@ -129,10 +129,11 @@ def test_evaluating_a_reloaded_run_gives_what_was_logged_and_changes_nothing(tmp
     assert train(settings, tmp_path, "run") == summary
 
 
-def test_two_runs_with_the_same_seed_are_identical_and_another_seed_is_not():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_two_runs_with_the_same_seed_are_identical_and_another_seed_is_not(threads):
     states = []
     for seed in (1, 1, 2):
-        run = Run(tiny("sokoban-quick", seed=seed))
+        run = Run(dataclasses.replace(tiny("sokoban-quick", seed=seed), threads=threads))
         for _ in range(4):
             run.advance()
         states.append(weights(run.state_dict()))
@@ -177,7 +178,7 @@ def test_training_the_model_beside_acting_changes_nothing(name):
     torch.set_num_threads(1)  # two computations of one thread each, as on two cores
     states = []
     for threads in (1, 2):
-        run = Run(dataclasses.replace(tiny(name), threads=threads))
+        run = Run(dataclasses.replace(tiny(name), threads=threads, exploration_steps=0))
         assert (run._beside is not None) == (threads == 2)
         for _ in range(8):
             run.advance()

@@ -2,7 +2,8 @@
 
 Act for an unroll, train the agent on it, and train the model meanwhile on what had been collected before. What the
 model has learned, and what the agent has seen, are exchanged only between unrolls, so that nothing is a race: however
-the two share the processor, a run comes out the same. Before all that, the model may learn from random play.
+the two share the processor, a run comes out the same. Before all that, the model may learn from random play; there it
+has all threads, and what it learns differs in the last bits with their number.
 """
 
 from __future__ import annotations
