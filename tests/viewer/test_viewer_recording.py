@@ -74,6 +74,8 @@ def check_stage(
         assert shown["root_child_max_return"][action] == close(best)
         visits = tree.visits[node] if node is not None else 0
         assert shown["root_child_visits"][action] == close(visits / env.stage_length)
+    for imagined in stage.steps:
+        assert tree.rollout_return[imagined.node] == close(imagined.rollout_return)
     assert shown["max_return"] == close(tree.max_return[0])
     assert shown["root_policy"] == close(tree.policy[0])
     real = steps[-1]

@@ -63,12 +63,19 @@ class RandomPolicy:
 
 
 def sokoban_env(num_envs: int = 2, *, max_steps: int = 12, observation: str = "tiles", **options: Any) -> ThinkerEnv:
-    """Small boards with the perfect model."""
+    """Small boards with the perfect model, and values that it makes up."""
     envs = SokobanVectorEnv(
         num_envs, size=6, boxes=1, reverse_moves=(1, 2), max_steps=max_steps, observation=observation
     )
     options = {"stage_length": 6, "max_depth": 3, **options}
-    return ThinkerEnv(envs, simulator(envs), **options)
+    return ThinkerEnv(envs, simulator(envs, policy_and_value), **options)
+
+
+def policy_and_value(observation: torch.Tensor, last_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A base policy and values that differ from board to board."""
+    numbers = observation.flatten(1).double() @ torch.arange(observation[0].numel()).double()
+    logits = (numbers.unsqueeze(1) * torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)).sin()
+    return logits.softmax(1).float(), (numbers * 0.7).cos().float()
 
 
 def sokoban_recording(episodes: int = 2, *, title: str = "", seed: int = 0, **options: Any) -> Recording:

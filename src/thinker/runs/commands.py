@@ -136,7 +136,7 @@ class Bench:
         settings = preset(self.preset_name)
         training = dataclasses.replace(settings.model.training, warm_up_transitions=0)
         model = dataclasses.replace(settings.model, training=training)
-        settings = dataclasses.replace(settings, model=model, threads=self.threads)
+        settings = dataclasses.replace(settings, model=model, threads=self.threads, exploration_steps=0)
         prepare_machine(settings)
         run = Run(settings)
         for _ in range(3):  # until everything is compiled and the model is trained at its full rate
