@@ -18,6 +18,19 @@ from thinker.viewer.recording import View, rounded
 CODES = "0123456789abcdefghijklmnopqrstuvwxyz"
 UNCLEAR = "?"
 """A square for which the model predicts no tile, or several."""
+PALETTE = (
+    "#2b2d33",
+    "#e8e3d6",
+    "#e78f81",
+    "#b9863f",
+    "#5aa650",
+    "#3a66c4",
+    "#7a54b8",
+    "#d9a441",
+    "#4fb3bf",
+    "#c65d94",
+)
+"""Colours of tiles that have no pictures, on the page and in videos."""
 _LARGEST_SIDE = 160  # pixels of a picture in the recording
 _MOST_NUMBERS = 256  # of a vector
 _PICTURE_LETTERS = 2_200  # pictures whose address is longer as PNG are kept as WebP, of the best quality that fits

@@ -10,6 +10,7 @@ from importlib import resources
 from os import PathLike
 from pathlib import Path
 
+from thinker.viewer.frames import PALETTE
 from thinker.viewer.recording import Recording
 
 _TEMPLATE, _STYLE = "page.html", "page.css"
@@ -28,7 +29,8 @@ def page_text(recording: Recording) -> str:
     The recording is data in it, never markup: whatever its texts contain, nothing of them is executed. The page's
     content security policy allows this one script by its hash, and no address but ``data:`` pictures.
     """
-    script = "\n".join(['"use strict";', "(() => {", *map(_asset, _SCRIPTS), "})();"])
+    palette = f"const palette = {json.dumps(PALETTE)};"
+    script = "\n".join(['"use strict";', "(() => {", palette, *map(_asset, _SCRIPTS), "})();"])
     parts = {
         "title": html.escape(recording.title or "A plan"),
         "style": _asset(_STYLE),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from thinker.viewer.frames import CODES, UNCLEAR
+from thinker.viewer.frames import CODES, PALETTE, UNCLEAR
 from thinker.viewer.recording import Episode, ImaginedStep, Recording, Stage
 
 _REAL, _THUMB, _GAP, _HEAD = 384, 72, 8, 34  # pixels
@@ -25,18 +25,6 @@ _LONGEST_ROW = 8  # imaginary steps of a rollout that are in sight at once
 _THOUGHT_SECONDS, _REAL_SECONDS = 0.15, 0.6
 _FRAMES_PER_SECOND = 20
 _PAPER, _INK, _QUIET, _TAKEN, _RIGHT, _WRONG = "#f5f5f2", "#1d1f23", "#696d76", "#2f62d9", "#1a7f3c", "#c62f2f"
-_PALETTE = (
-    "#2b2d33",
-    "#e8e3d6",
-    "#e78f81",
-    "#b9863f",
-    "#5aa650",
-    "#3a66c4",
-    "#7a54b8",
-    "#d9a441",
-    "#4fb3bf",
-    "#c65d94",
-)
 
 
 def check_video(path: str | PathLike[str]) -> None:
@@ -172,7 +160,7 @@ class _Painter:
             corner = (x * side, y * side)
             code = -1 if letter == UNCLEAR else CODES.index(letter)
             if code < 0 or self._sprites is None:
-                colour = "#d63bd0" if code < 0 else _PALETTE[code % len(_PALETTE)]
+                colour = "#d63bd0" if code < 0 else PALETTE[code % len(PALETTE)]
                 picture.paste(colour, (*corner, corner[0] + side, corner[1] + side))
             else:
                 picture.paste(self._sprites.crop((code * side, 0, (code + 1) * side, side)), corner)

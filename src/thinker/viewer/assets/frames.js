@@ -9,18 +9,6 @@ function picture(source) {
   return pictures.get(source);
 }
 const sprites = view.kind === "board" && view.sprites ? picture(view.sprites) : null;
-const palette = [
-  "#2b2d33",
-  "#e8e3d6",
-  "#e78f81",
-  "#b9863f",
-  "#5aa650",
-  "#3a66c4",
-  "#7a54b8",
-  "#d9a441",
-  "#4fb3bf",
-  "#c65d94",
-];
 const ratio = view.kind === "vector" ? 1.5 : view.width / view.height;
 document.documentElement.style.setProperty("--ratio", String(ratio));
 
