@@ -129,6 +129,17 @@ def test_evaluating_a_reloaded_run_gives_what_was_logged_and_changes_nothing(tmp
     assert train(settings, tmp_path, "run") == summary
 
 
+def test_tests_may_last_longer_than_the_episodes_of_training():
+    settings = tiny("sokoban-quick")
+    run = Run(dataclasses.replace(settings, environment=dataclasses.replace(settings.environment, max_steps=5)))
+    for wanted in (None, 9):
+        run.settings = dataclasses.replace(
+            run.settings, evaluation=dataclasses.replace(run.settings.evaluation, max_steps=wanted)
+        )
+        lengths = evaluate(run, policy="base").lengths
+        assert lengths.max() == (wanted or 5)  # random play does not solve all twelve levels so soon
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_two_runs_with_the_same_seed_are_identical_and_another_seed_is_not(threads):
     states = []

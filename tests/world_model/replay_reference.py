@@ -121,13 +121,13 @@ class RandomStreams:
         self.last_action[row] = EPISODE_START if step.ended else action
         self.observation[row] = self.first_observation() if step.ended else step.next_observation
 
-    def sampleable(self, length: int, num_frames: int, unroll_length: int) -> set[tuple[int, int]]:
+    def sampleable(self, length: int, num_frames: int, return_length: int) -> set[tuple[int, int]]:
         """(row, number) of all transitions that are held and whose targets are known."""
         found = set()
         for row, stream in enumerate(self.streams):
             for number, step in enumerate(stream):
                 held = number >= len(stream) - length and step.first_frame >= self.frame_count[row] - num_frames
-                if held and targets_known(stream[number : number + 2 * unroll_length + 1], 2 * unroll_length):
+                if held and targets_known(stream[number : number + return_length + 1], return_length):
                     found.add((row, number))
         return found
 
@@ -141,7 +141,9 @@ def targets_known(window: list[Step], horizon: int) -> bool:
     return False
 
 
-def expected_sequence(stream: list[Step], t: int, unroll_length: int, discount: float) -> dict[str, np.ndarray]:
+def expected_sequence(
+    stream: list[Step], t: int, unroll_length: int, return_length: int, discount: float
+) -> dict[str, np.ndarray]:
     """The targets of one sequence, straight from the definitions. Actions after the end are -1: any will do."""
     L = unroll_length
     end = next((number for number in range(t, len(stream)) if stream[number].ended), len(stream))
@@ -165,7 +167,7 @@ def expected_sequence(stream: list[Step], t: int, unroll_length: int, discount: 
             result["policy_target"][step] = stream[t + step].policy
             result["policy_mask"][step] = 1
             result["value_mask"][step] = 1
-            result["value_target"][step] = multi_step_return(stream, t + step, t + 2 * L, discount)
+            result["value_target"][step] = multi_step_return(stream, t + step, t + return_length, discount)
         elif ends_in_termination:
             result["value_mask"][step] = 1
     for step in range(L):

@@ -198,7 +198,7 @@ def test_action_layer_is_a_convolution_over_tiled_one_hot_planes(stride: int, sp
             planes[row, taken] = 1
     assert isinstance(layer.layer, nn.Conv2d)
     weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
-    expected = F.conv2d(torch.cat((x, planes), 1), weight, layer.layer.bias, stride=stride, padding=1)
+    expected = F.conv2d(torch.cat((x, planes), 1), weight, layer.layer.bias, stride=stride, padding=1).relu()
     torch.testing.assert_close(layer(x, one_hot_action(action, NUM_ACTIONS)), expected)
     layer.keep_table()
     with torch.no_grad():
@@ -211,7 +211,8 @@ def test_action_layer_is_a_linear_layer_over_the_concatenated_one_hot_action() -
     x, action = torch.randn(5, 4), one_hot_action(torch.tensor([0, 1, 2, EPISODE_START, 1]), NUM_ACTIONS)
     assert isinstance(layer.layer, nn.Linear)
     weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
-    torch.testing.assert_close(layer(x, action), F.linear(torch.cat((x, action), 1), weight, layer.layer.bias))
+    expected = F.linear(torch.cat((x, action), 1), weight, layer.layer.bias).relu()
+    torch.testing.assert_close(layer(x, action), expected)
 
 
 def learn_one_batch(model: nn.Module, kind: str) -> dict[str, float]:

@@ -319,3 +319,8 @@ def test_a_state_of_another_layout_is_refused(changes):
 def test_equal_seeds_draw_equal_batches_and_others_do_not():
     drawn = [filled_replay(seed=seed)[0].sample(16, 0.4).index.tolist() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_returns_that_end_within_a_sequence_are_refused():
+    with pytest.raises(ValueError, match="return_length=2: must be above unroll_length=2"):
+        make_replay(return_length=2)

@@ -14,10 +14,11 @@ from thinker.world_model.replay import Replay
 from thinker.world_model.transition import RealTransition, SequenceBatch
 
 
-def check_batch(batch: SequenceBatch, streams: RandomStreams, unroll_length: int, discount: float) -> None:
+def check_batch(batch: SequenceBatch, streams: RandomStreams, replay: Replay) -> None:
     number, row = np.divmod(batch.index, streams.num_envs)
     for n in range(len(batch.index)):
-        expected = expected_sequence(streams.streams[row[n]], number[n], unroll_length, discount)
+        stream, lengths = streams.streams[row[n]], (replay.unroll_length, replay.return_length)
+        expected = expected_sequence(stream, number[n], *lengths, replay.discount)
         for name, value in expected.items():
             actual = getattr(batch, name)[n].numpy()
             if name == "action":
@@ -33,7 +34,9 @@ def check_batch(batch: SequenceBatch, streams: RandomStreams, unroll_length: int
 def test_sequences_are_those_of_the_slow_reference(data, seed):
     unroll_length = data.draw(st.integers(1, 4), "unroll_length")
     num_envs = data.draw(st.integers(1, 4), "num_envs")
-    length = data.draw(st.integers(2 * unroll_length + 1, 25), "length")
+    return_length = data.draw(st.none() | st.integers(unroll_length + 1, 12), "return_length")
+    span = 2 * unroll_length if return_length is None else return_length
+    length = data.draw(st.integers(span + 1, 25), "length")
     frame_stack = data.draw(st.integers(1, 3), "frame_stack")
     spare = data.draw(st.sampled_from([0, 2**20]), "spare frame bytes")
     discount = data.draw(st.sampled_from([0.0, 0.9, 1.0]), "discount")
@@ -54,9 +57,11 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
             num_actions=NUM_ACTIONS,
             discount=discount,
             unroll_length=unroll_length,
+            return_length=return_length,
             frame_stack=frame_stack,
         )
     assert replay.capacity == num_envs * length
+    assert replay.return_length == span
     num_frames = replay._frames.shape[1]
     if spare:
         assert num_frames >= length * (frame_stack + 1)  # so that the capacity holds even for one-step episodes
@@ -67,9 +72,9 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
             streams.abandon(row)
             replay.abandon_episodes(np.array([row]))
         if step % 20 == 19 and len(replay):
-            check_batch(replay.sample(min(8, len(replay)), 0.4), streams, unroll_length, discount)
+            check_batch(replay.sample(min(8, len(replay)), 0.4), streams, replay)
 
-    sampleable = streams.sampleable(length, num_frames, unroll_length)
+    sampleable = streams.sampleable(length, num_frames, span)
     assert len(replay) == len(sampleable)
     if sampleable:
         # Nothing has been updated: all priorities are equal, and a batch of all draws each start once.
@@ -79,7 +84,7 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
         assert drawn <= sampleable
         assert len(drawn) >= len(sampleable) - 1  # rounding may shift a boundary
         np.testing.assert_allclose(batch.weight.numpy(), 1.0, rtol=1e-5)
-        check_batch(batch, streams, unroll_length, discount)
+        check_batch(batch, streams, replay)
 
 
 def single_stream(rewards: list[float], terminated: bool = False, truncated: bool = False) -> SequenceBatch:

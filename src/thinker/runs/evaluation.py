@@ -73,7 +73,8 @@ def evaluate(
     num_envs = min(settings.evaluation.num_envs, count)
     if settings.environment.id == SOKOBAN:
         chosen = held_out_levels(settings, count)
-        more = {"levels": chosen, "order": "sequential"}
+        max_steps = settings.evaluation.max_steps or settings.environment.max_steps
+        more = {"levels": chosen, "order": "sequential", "max_steps": max_steps}
         envs = make_environments(_with_levels(settings), num_envs, **more)
     else:
         count = num_envs

@@ -83,6 +83,7 @@ class EvaluationSettings:
     source: str | None = None  # a Boxoban file or folder to test on instead of generated levels
     every: int = 0  # real steps between two evaluations in training; 0: only at the end
     num_envs: int = 128
+    max_steps: int | None = None  # real steps for each level; None: as many as in training
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class RunSettings:
     real_steps: int = 100_000  # all environments together
     num_envs: int = 64
     exploration_steps: int = 0  # the first so many real steps are random play, for the model to begin with
-    exploration_ratio: float = 12.0  # transitions trained on for every one of them
+    exploration_ratio: float = 10.0  # transitions trained on for every one of them
     exploration_length: int = 16  # random episodes are cut off here: early on there is more to learn from
     threads: int = 0  # of PyTorch; 0: as many as there are cores
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)

@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """``state`` [B, *state_shape], ``action`` [B, A], to [B, *hidden_shape]."""
-        x = self.first(state.to(self.first.action_weight.dtype), action).relu_()
+        x = self.first(state.to(self.first.action_weight.dtype), action)
         encoded: Tensor = self.rest(x)
         return encoded
 

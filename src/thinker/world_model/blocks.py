@@ -22,12 +22,14 @@ def one_hot_action(action: Tensor, num_actions: int) -> Tensor:
 
 
 class ActionLayer(nn.Module):
-    """A linear layer over the input and the one-hot action: concatenating them, without the concatenation.
+    """A layer with ReLU over the input and the one-hot action: concatenating them, without the concatenation.
 
     A layer over [x, action] is the layer over x plus what the layer makes of the action, and of that there are only A
     different values. For convolutions the action is tiled to planes as large as the input, so that its share differs
     at the borders; the table holds it for each position.
     """
+
+    inside: Tensor
 
     table: Tensor | None
 
@@ -47,15 +49,18 @@ class ActionLayer(nn.Module):
             assert isinstance(parameter, nn.Parameter)
             nn.init.uniform_(parameter, -bound, bound)
         self.register_buffer("table", None, persistent=False)
+        if spatial is not None:
+            # [positions, 9] Which squares under the kernel lie inside the board
+            inside = F.unfold(torch.ones(1, 1, *spatial), 3, padding=1, stride=stride)[0].t()
+            self.register_buffer("inside", inside.contiguous(), persistent=False)
 
     def action_table(self) -> Tensor:
         """What each action adds to the output: [A, outputs] or [A, height * width * outputs]."""
         if self.spatial is None:
             return self.action_weight.t()
-        num_actions = self.action_weight.shape[1]
-        tiled = torch.eye(num_actions, dtype=self.action_weight.dtype, device=self.action_weight.device)
-        tiled = tiled[:, :, None, None].expand(-1, -1, *self.spatial)
-        return F.conv2d(tiled, self.action_weight, stride=self.stride, padding=1).permute(0, 2, 3, 1).flatten(1)
+        # Where all inputs are ones a convolution is the sum of the weights that lie inside the board.
+        by_action = self.action_weight.flatten(2).permute(1, 2, 0)  # [A, 9, outputs]
+        return (self.inside.to(by_action.dtype) @ by_action).flatten(1)
 
     def keep_table(self) -> None:
         """Compute the table now and use it from now on, for weights that change only between calls of this."""
@@ -72,12 +77,12 @@ class ActionLayer(nn.Module):
         output: Tensor = self.layer(x)
         action = action.to(output.dtype)
         if self.spatial is None:
-            return output.addmm(action, table)
+            return output.addmm(action, table).relu_()
         batch, channels, height, width = output.shape
         flat = output.permute(0, 2, 3, 1).flatten(1)  # a view in channels_last memory
-        # In place would save a copy, but autograd pays for it with more copies.
+        # In place would save a copy, but autograd pays for changes to views with more copies, in another layout.
         flat = flat.addmm(action, table) if flat.requires_grad else flat.addmm_(action, table)
-        return flat.view(batch, height, width, channels).permute(0, 3, 1, 2)
+        return flat.relu_().view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class UnrollFunction(nn.Module):
         if self.sees_state:
             assert state is not None
             x = torch.cat((x, state.detach().to(x.dtype)), 1)
-        output: Tensor = self.second(self.first(x, action).relu_())
+        output: Tensor = self.second(self.first(x, action))
         output = self.blocks(output.add_(shortcut))
         return output.relu_() if self.sees_state else output
 
@@ -164,9 +169,12 @@ class OutputLayer(nn.Linear):
 class Predictor(nn.Module):
     """Scalars and logits from a hidden state: a few layers with ReLU, then one linear layer per quantity.
 
-    Convolutional features are flattened as in the paper, or, with ``pool``, averaged and maximised over the positions:
-    on small boards the flattened layer did not learn rare rewards that the pooled one learned.
+    Convolutional features are flattened as in the paper, or, with ``pool``, averaged and maximised over the positions,
+    with one layer more to combine them: on small boards the flattened layer did not learn rare rewards that the pooled
+    one learned.
     """
+
+    POOLED_WIDTH = 128
 
     def __init__(
         self,
@@ -185,7 +193,12 @@ class Predictor(nn.Module):
         self.outputs = dict(outputs)
         positions = math.prod(layers.spatial or ())
         # The linear layers of all quantities are the rows of one matrix.
-        self.output = OutputLayer(channels[-1] * (2 if pool else positions), sum(outputs.values()))
+        inputs = channels[-1] * positions
+        self.combine: nn.Module = nn.Identity()
+        if pool:
+            inputs = self.POOLED_WIDTH
+            self.combine = nn.Sequential(nn.Linear(2 * channels[-1], inputs), nn.ReLU(inplace=True))
+        self.output = OutputLayer(inputs, sum(outputs.values()))
 
     def forward(self, hidden: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """Hidden states [B, *hidden_shape] to a dict of [B, outputs[name]]."""
@@ -197,6 +210,7 @@ class Predictor(nn.Module):
         if hidden.ndim > 2:
             features = hidden.permute(0, 2, 3, 1).flatten(1, 2)  # [B, positions, channels], free in channels_last
             hidden = torch.cat((features.mean(1), features.amax(1)), 1) if self.pool else features.flatten(1)
+        hidden = self.combine(hidden)
         return dict(zip(self.outputs, self.output(hidden).split(tuple(self.outputs.values()), 1)))
 
 

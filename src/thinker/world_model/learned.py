@@ -81,6 +81,8 @@ def _replay(
         num_actions=_num_actions(action_space),
         discount=discount,
         unroll_length=settings.unroll_length,
+        return_length=settings.return_length,
+        priority_exponent=settings.priority_exponent,
         frame_stack=chosen.stacked_frames if isinstance(chosen, ImageSize) else 1,
         seed=seed,
     )

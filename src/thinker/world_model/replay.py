@@ -97,7 +97,7 @@ def _write(
             overwritten[num_overwritten] = row * length + oldest[row] % length
             num_overwritten += 1
             oldest[row] += 1
-        # The targets of a transition are known once the one 2L steps later, or the episode's last, is stored.
+        # Targets are known once the transition return_length steps later, or the episode's last, is stored.
         while ready[row] <= (number if ended else number - horizon):
             became_ready[num_ready] = row * length + ready[row] % length
             num_ready += 1
@@ -109,8 +109,9 @@ class Replay:
     """First-in-first-out store of real transitions, sampled as sequences by priority.
 
     Every environment is a ring of its own, ``capacity // num_envs`` transitions long. A transition can be the start
-    of a sampled sequence once all its targets are known: when the transition 2L steps later has been added (L =
-    ``unroll_length``), or its episode's last. ``len()`` counts those, and it is the N of the importance weights.
+    of a sampled sequence once all its targets are known: when the transition ``return_length`` steps later has been
+    added (default 2L, L = ``unroll_length``, as in the paper), or its episode's last. ``len()`` counts those, and it is
+    the N of the importance weights.
 
     Frames are kept once, in their own dtype. With ``frame_stack`` S > 1 the observation's channels are S frames,
     oldest first, and only the newest is kept per step. An episode of T steps takes T + S frames. The room for these
@@ -129,6 +130,7 @@ class Replay:
         num_actions: int,
         discount: float,
         unroll_length: int = 5,
+        return_length: int | None = None,
         frame_stack: int = 1,
         seed: int = 0,
         priority_exponent: float = 0.6,
@@ -148,17 +150,24 @@ class Replay:
                 f"frame_stack={frame_stack} does not divide observations of shape {shape}: the first dimension must "
                 "be frame_stack times the channels of a frame"
             )
+        return_length = 2 * unroll_length if return_length is None else return_length
+        if return_length <= unroll_length:
+            raise ValueError(
+                f"return_length={return_length}: must be above unroll_length={unroll_length}, so that the value "
+                "targets of all states of a sequence look ahead"
+            )
         length = capacity // num_envs
-        if length < 2 * unroll_length + 1:
+        if length < return_length + 1:
             raise ValueError(
                 f"capacity={capacity} gives each of {num_envs} environments room for {length} transitions, fewer than "
-                f"the {2 * unroll_length + 1} that the targets of unroll_length={unroll_length} span: "
-                f"set capacity to {num_envs * (2 * unroll_length + 1)} or more"
+                f"the {return_length + 1} that the targets of unroll_length={unroll_length} and "
+                f"return_length={return_length} span: set capacity to {num_envs * (return_length + 1)} or more"
             )
         self.capacity = num_envs * length
         self.num_envs = num_envs
         self.num_actions = num_actions
         self.unroll_length = unroll_length
+        self.return_length = return_length
         self.discount = discount
         self.frame_stack = frame_stack
         self.priority_exponent = priority_exponent
@@ -189,6 +198,7 @@ class Replay:
             "frame_stack": frame_stack,
             "num_actions": num_actions,
             "unroll_length": unroll_length,
+            "return_length": return_length,
         }
 
     def __len__(self) -> int:
@@ -246,7 +256,7 @@ class Replay:
             transition.final_value.astype(np.float32),
             transition.terminated.astype(np.bool_),
             transition.truncated.astype(np.bool_),
-            2 * self.unroll_length,
+            self.return_length,
         )
         self._tree.update(overwritten, np.zeros(len(overwritten)))
         self._tree.update(became_ready, np.full(len(became_ready), self._tree.maximum or FIRST_PRIORITY))
@@ -277,7 +287,14 @@ class Replay:
         start = self._oldest[row] + (slot - self._oldest[row]) % self._length
         padding_action = self._generator.integers(self.num_actions, size=(batch_size, self.unroll_length))
         targets = sequence_targets(
-            self._ring, self._policies, row, start, self.unroll_length, self.discount, padding_action
+            self._ring,
+            self._policies,
+            row,
+            start,
+            self.unroll_length,
+            self.return_length,
+            self.discount,
+            padding_action,
         )
         weight = (len(self) * probability) ** -importance_exponent
         tensors = {name: torch.from_numpy(array) for name, array in targets._asdict().items() if name != "frame"}

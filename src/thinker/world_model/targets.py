@@ -53,17 +53,17 @@ def sequence_targets(
     row: np.ndarray,  # [N] the environment of each sequence
     start: np.ndarray,  # [N] t, counted from the first transition of the environment
     unroll_length: int,
+    return_length: int,  # the paper's: 2L
     discount: float,
     padding_action: np.ndarray,  # [N, L]
 ) -> SequenceTargets:
     """Targets of the sequences that start at ``start``.
 
-    Of each sequence, 2L + 1 transitions from t on must be stored, or all up to the episode's end if that comes
-    earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) whatever the action, so
+    Of each sequence, ``return_length`` + 1 transitions from t on must be stored, or all up to the episode's end if that
+    comes earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) whatever the action, so
     the actions there are ``padding_action``; after a truncation nothing is known and everything is masked.
     """
     num_sequences, length, num_actions = row.shape[0], ring.shape[1], policies.shape[2]
-    horizon = 2 * unroll_length
     transitions = (num_sequences, unroll_length)
     states = (num_sequences, unroll_length + 1)
     frame = np.empty(states, np.int64)
@@ -82,9 +82,9 @@ def sequence_targets(
         stream = ring[row[n]]
         t = start[n]
 
-        # How many transitions of the episode lie before t + 2L, and how the last of them left it.
+        # How many transitions of the episode lie before t + return_length, and how the last of them left it.
         steps = 1
-        while steps < horizon and stream[(t + steps - 1) % length].outcome == CONTINUES:
+        while steps < return_length and stream[(t + steps - 1) % length].outcome == CONTINUES:
             steps += 1
         last = stream[(t + steps - 1) % length]
         terminated = last.outcome == TERMINATED
@@ -94,7 +94,7 @@ def sequence_targets(
         elif last.outcome == TRUNCATED:
             value = float(last.final_value)
         else:
-            value = float(stream[(t + horizon) % length].root_value)
+            value = float(stream[(t + return_length) % length].root_value)
         for step in range(steps - 1, -1, -1):
             value = stream[(t + step) % length].reward + discount * value
             if step <= unroll_length:

@@ -34,6 +34,8 @@ class TrainerSettings:
     gradient_clip: float | None = None  # largest norm of the gradient of each network; None: not clipped
     batch_size: int = 128  # sequences
     unroll_length: int = 5  # L, transitions in a sequence
+    return_length: int | None = None  # rewards in the value target of a sequence's first state; None: the paper's 2L
+    priority_exponent: float = 0.6  # α, how much more often sequences with large value errors are drawn; 0: all alike
     replay_ratio: float = 6.0  # transitions trained on for every transition collected
     warm_up_transitions: int = 5_000  # collected before training begins; the paper: 200,000, for runs of 50,000,000
     count_warm_up: bool = False  # True: those count for the ratio, so that training begins with a burst
@@ -67,14 +69,16 @@ class TrainerSettings:
 
 
 def board_settings() -> TrainerSettings:
-    """For small boards on a laptop (docs/results.md): small batches give more steps for the same work, and a state loss
-    that does not drown the rare rewards lets them be learned earlier.
+    """For small boards on a laptop (docs/results.md): small batches give more steps for the same work, a state loss
+    that does not drown the rare rewards lets them be learned earlier, and a value loss that does not drown the policy's
+    lets the base policy be learned at all.
     """
     return TrainerSettings(
         state_reward_learning_rate=2e-3,
-        value_policy_learning_rate=2e-3,
+        value_policy_learning_rate=4e-3,
         batch_size=32,
         state_loss_scale=1.0,
+        value_loss_scale=0.02,
         gradient_clip=50.0,
     )
 
@@ -128,6 +132,7 @@ class ModelTrainer:
             lr=settings.learning_rate,
             betas=settings.adam_betas,
             eps=settings.adam_epsilon,
+            fused=True,
         )
 
     @property
