@@ -20,7 +20,7 @@ from thinker.runs import checkpoint
 from thinker.runs.commands import load_run, speed_report
 from thinker.runs.evaluation import evaluate
 from thinker.runs.folder import RunFolder
-from thinker.runs.loop import Run
+from thinker.runs.loop import Run, annealing_steps
 from thinker.runs.presets import PRESETS, preset
 from thinker.runs.settings import RunSettings, settings_from_dict
 from thinker.runs.training import train
@@ -41,6 +41,7 @@ def tiny(name: str, **changes) -> RunSettings:
     return dataclasses.replace(
         settings,
         real_steps=480,
+        annealing_steps=None,
         num_envs=8,
         exploration_steps=0 if settings.model.kind == "none" else 60,
         exploration_length=8,
@@ -50,7 +51,7 @@ def tiny(name: str, **changes) -> RunSettings:
         search=dataclasses.replace(settings.search, stage_length=stage_length),
         model=dataclasses.replace(settings.model, training=training),
         agent=dataclasses.replace(settings.agent, unroll_stages=4, batch_size=4),
-        evaluation=dataclasses.replace(settings.evaluation, levels=12, num_envs=5, source=None),
+        evaluation=dataclasses.replace(settings.evaluation, levels=12, num_envs=5, source=None, max_steps=None),
         **changes,
     )
 
@@ -162,6 +163,20 @@ def test_settings_survive_json_and_every_preset_is_valid():
         settings_from_dict({"sed": 1})
 
 
+def test_annealing_may_end_after_the_run_but_not_before():
+    quick, long = preset("sokoban-quick"), preset("sokoban")
+    assert annealing_steps(quick) == annealing_steps(long) == long.real_steps > quick.real_steps
+    rates = []
+    for changes in ({}, {"annealing_steps": 960}):
+        run = Run(dataclasses.replace(tiny("sokoban-raw"), **changes))
+        run.advance()
+        rates.append(run.advance()[1]["agent/learning_rate"])
+    first = long.agent.learning_rate
+    assert rates == pytest.approx([first * (1 - 32 / 480), first * (1 - 32 / 960)])
+    with pytest.raises(ValueError, match="annealing_steps is 300000: the learning rates would be 0 from there on"):
+        dataclasses.replace(quick, real_steps=300_001)
+
+
 def test_mistakes_on_the_command_line_are_told_in_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "sokoban-quik"]) == 1
@@ -243,9 +258,9 @@ def test_random_play_comes_first_in_short_episodes_that_end_as_truncated():
     for transition in stored:
         np.testing.assert_allclose(transition.policy, 1 / 5)
     assert len({tuple(transition.action) for transition in stored}) > 1
-    # 12 times 64 transitions in batches of 8 sequences of 5; none of it counts for the replay ratio
-    assert (trainer.extra_transitions, trainer.trained_transitions) == (800, 0)
-    assert metrics["replay/trained_transitions"] == 800
+    # 10 times 64 transitions in batches of 8 sequences of 5; none of it counts for the replay ratio
+    assert (trainer.extra_transitions, trainer.trained_transitions) == (640, 0)
+    assert metrics["replay/trained_transitions"] == 640
     assert any((x != y).any() for x, y in zip(before, run.model.network.parameters()))
     run.advance()
     assert run.real_steps == 64 + 32

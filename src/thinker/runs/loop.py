@@ -69,7 +69,7 @@ class Run:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
         if self.trainer is not None and self.real_steps < self.settings.exploration_steps:
             return self._explore(self.trainer)
-        progress = min(self.real_steps / self.settings.real_steps, 1.0)
+        progress = min(self.real_steps / annealing_steps(self.settings), 1.0)
         training = self._beside.submit(self._train_model) if self._beside is not None else None
         start = time.perf_counter()
         episodes = collect(self.env, self.agent, self.trajectory)
@@ -207,7 +207,7 @@ class Run:
             "precision": model.precision,
             "settings": model.training,
             "replay_capacity": model.replay_capacity,
-            "total_transitions": settings.real_steps,
+            "total_transitions": annealing_steps(settings),
             "seed": settings.seed,
         }
         spaces = self.envs.single_observation_space, self.envs.single_action_space
@@ -222,6 +222,11 @@ class Run:
 def _of_the_model(metrics: dict[str, float]) -> dict[str, float]:
     """Told apart from the agent's losses."""
     return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
+
+
+def annealing_steps(settings: RunSettings) -> int:
+    """Real steps after which all that is annealed has come to its end."""
+    return settings.real_steps if settings.annealing_steps is None else settings.annealing_steps
 
 
 def learns_beside(settings: RunSettings) -> bool:

@@ -25,7 +25,8 @@ BOARD_TRAINING = dataclasses.replace(
 def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: about five minutes on two cores."""
     return RunSettings(
-        real_steps=110_000,
+        real_steps=115_000,
+        annealing_steps=300_000,  # so that this is the beginning of `sokoban`; annealed sooner it learned less
         num_envs=128,
         exploration_steps=12_000,
         # Half as long as in tests: an episode whose box is stuck has little more to teach, and a new level has.
@@ -39,8 +40,8 @@ def sokoban_quick() -> RunSettings:
 
 
 def sokoban() -> RunSettings:
-    """`sokoban-quick` for half an hour on two cores."""
-    return dataclasses.replace(sokoban_quick(), real_steps=600_000)
+    """`sokoban-quick`, continued: a quarter of an hour on two cores."""
+    return dataclasses.replace(sokoban_quick(), real_steps=300_000, annealing_steps=None)
 
 
 def sokoban_raw() -> RunSettings:
@@ -49,6 +50,7 @@ def sokoban_raw() -> RunSettings:
         sokoban_quick(),
         exploration_steps=0,
         real_steps=700_000,
+        annealing_steps=None,
         search=SearchSettings(stage_length=1),
         model=ModelSettings(kind="none"),
         agent=AgentSettings(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),

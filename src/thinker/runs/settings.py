@@ -93,6 +93,7 @@ class RunSettings:
     preset: str = ""  # the name it began with
     seed: int = 0
     real_steps: int = 100_000  # all environments together
+    annealing_steps: int | None = None  # learning rates and the planning reward reach their end here; None: real_steps
     num_envs: int = 64
     exploration_steps: int = 0  # the first so many real steps are random play, for the model to begin with
     exploration_ratio: float = 10.0  # transitions trained on for every one of them
@@ -112,6 +113,11 @@ class RunSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.exploration_steps < 0:
             raise ValueError(f"exploration_steps is {self.exploration_steps}; it must be at least 0")
+        if self.annealing_steps is not None and self.annealing_steps < self.real_steps:
+            raise ValueError(
+                f"annealing_steps is {self.annealing_steps}: the learning rates would be 0 from there on, before "
+                f"real_steps, {self.real_steps}, are over; give both, or annealing_steps None"
+            )
         if self.model.kind == "none" and self.search.stage_length != 1:
             raise ValueError(
                 f"model.kind is 'none' (the raw MDP), so search.stage_length must be 1, not {self.search.stage_length}"
