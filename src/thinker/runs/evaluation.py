@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 
 from thinker.agents import Agent
 from thinker.augmented import ThinkerEnv
@@ -58,6 +59,14 @@ def held_out_levels(settings: RunSettings, count: int) -> LevelSet:
     return generate_levels(count, environment.size, environment.boxes, seed, moves)
 
 
+def environments_for_levels(settings: RunSettings, num_envs: int, levels: LevelSet) -> VectorEnv:
+    """Environments that play ``levels`` in their order, with as many real steps for each as tests have."""
+    environment = dataclasses.replace(settings.environment, levels="given")  # size and boxes come from the levels
+    settings = dataclasses.replace(settings, environment=environment)
+    max_steps = settings.evaluation.max_steps or environment.max_steps
+    return make_environments(settings, num_envs, levels=levels, order="sequential", max_steps=max_steps)
+
+
 def evaluate(
     run: Run,
     *,
@@ -72,10 +81,7 @@ def evaluate(
     stage_length = 1 if policy == "base" else stage_length or settings.search.stage_length
     num_envs = min(settings.evaluation.num_envs, count)
     if settings.environment.id == SOKOBAN:
-        chosen = held_out_levels(settings, count)
-        max_steps = settings.evaluation.max_steps or settings.environment.max_steps
-        more = {"levels": chosen, "order": "sequential", "max_steps": max_steps}
-        envs = make_environments(_with_levels(settings), num_envs, **more)
+        envs = environments_for_levels(settings, num_envs, held_out_levels(settings, count))
     else:
         count = num_envs
         envs = make_environments(settings, num_envs)
@@ -127,8 +133,3 @@ class _BasePolicy:
 
 def _levels_of(info: dict, num_envs: int) -> np.ndarray:
     return np.array(info["level"]) if "level" in info else np.arange(num_envs)
-
-
-def _with_levels(settings: RunSettings) -> RunSettings:
-    """The same run with a level set in place of generated levels, so that size and boxes come from the set."""
-    return dataclasses.replace(settings, environment=dataclasses.replace(settings.environment, levels="given"))

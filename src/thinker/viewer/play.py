@@ -8,7 +8,7 @@ import numpy as np
 
 from thinker.agents import Agent
 from thinker.envs.sokoban import LevelSet
-from thinker.runs.evaluation import held_out_levels
+from thinker.runs.evaluation import environments_for_levels, held_out_levels
 from thinker.runs.loop import Run, make_environments
 from thinker.runs.settings import SOKOBAN
 from thinker.viewer.recorder import record
@@ -45,9 +45,7 @@ def record_run(
     indices: list[int] | None = None
     if settings.environment.id == SOKOBAN:
         levels, indices = _levels(run, episodes, level)
-        environment = dataclasses.replace(settings.environment, levels="given")  # size and boxes come from the levels
-        settings = dataclasses.replace(settings, environment=environment)
-        envs = make_environments(settings, episodes, levels=levels, order="sequential")
+        envs = environments_for_levels(settings, episodes, levels)
         if envs.single_observation_space != run.envs.single_observation_space:
             height, width = levels.size
             raise ValueError(f"--level {level}: a board of {height} x {width}, but the run was trained on other sizes")
