@@ -100,14 +100,13 @@ def cartpole() -> RunSettings:
         environment=EnvironmentSettings(id="CartPole-v1"),
         search=SearchSettings(stage_length=4, max_depth=3, discount=0.99),
         model=ModelSettings(
-            training=TrainerSettings(
+            training=dataclasses.replace(
+                board_settings(),
                 state_reward_learning_rate=1e-3,
                 value_policy_learning_rate=2e-3,
-                batch_size=32,
+                value_loss_scale=0.25,
                 replay_ratio=4.0,
                 warm_up_transitions=2_000,
-                state_loss_scale=1.0,
-                gradient_clip=50.0,
             )
         ),
         agent=AgentSettings(unroll_stages=16, batch_size=8),
