@@ -57,6 +57,14 @@ def test_training_unroll_equals_root_and_unroll_step_by_step(kind: str, variant:
         torch.testing.assert_close(node.policy, predictions.policy_logits[:, step].softmax(-1))
 
 
+def test_the_state_reward_half_of_a_board_has_its_own_width() -> None:
+    model = build("tiles")
+    assert isinstance(model, DualNetwork)
+    assert model.hidden_shape == (4 + 8, 4, 5)
+    assert model.state_reward.unroll_function.second.weight.shape[:2] == (4, 4)
+    assert model.value_policy.unroll_function.second.weight.shape[:2] == (8, 8)
+
+
 def test_pictures_with_their_channels_last_are_the_same_pictures() -> None:
     first, last = (gym.spaces.Box(0, 255, shape, np.uint8) for shape in ((3, 9, 16), (9, 16, 3)))
     size = KINDS["image"][1]

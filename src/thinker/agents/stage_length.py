@@ -11,7 +11,8 @@ from thinker.augmented import Layout
 def convert_stage_length(tree: Tensor, seen: Layout, known: Layout) -> Tensor:
     """Tree representations [..., seen.size] of stage length K' as those [..., known.size] of stage length K.
 
-    What is kept is how many steps remain in the stage: k = max(1, K - (K' - k')). Visit counts n / K' become n / K.
+    Only the step changes, so that it tells how many steps remain in the stage: k = max(1, K - (K' - k')). Visits stay
+    shares of the stage, n / K': as counts, which exceed all that the agent knows, more time to think did harm.
     """
     if seen.num_actions != known.num_actions or seen.slices.keys() != known.slices.keys():
         raise ValueError(
@@ -28,8 +29,6 @@ def convert_stage_length(tree: Tensor, seen: Layout, known: Layout) -> Tensor:
         elif name == "action_sequence":  # its length is the deepest that a node can lie
             length = min(old.shape[-1], part.stop - part.start)
             result[..., part.start : part.start + length] = old[..., :length]
-        elif name.endswith("visits"):
-            result[..., part] = old * (seen.stage_length / known.stage_length)
         else:
             result[..., part] = old
     return result

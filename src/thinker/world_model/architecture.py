@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 
 import gymnasium as gym
 import torch
@@ -122,6 +123,7 @@ class Architecture:
     """Builds the parts of the networks for one observation space, number of actions and size."""
 
     def __init__(self, observation_space: gym.Space, num_actions: int, size: ModelSize) -> None:
+        self.observation_space = observation_space
         self.codec = ObservationCodec(observation_space, size)
         self.size = size
         self.num_actions = num_actions
@@ -136,6 +138,13 @@ class Architecture:
             self.layers = Layers(size.channels, (height_width[0], height_width[1]), num_actions)
         else:
             self.layers = Layers(size.channels, None, num_actions)
+
+    def of_state_reward(self) -> Architecture:
+        """The architecture of a dual network's state-reward half, which may be narrower."""
+        if not isinstance(self.size, TilesSize):
+            return self
+        size = replace(self.size, channels=self.size.state_reward_channels)
+        return Architecture(self.observation_space, self.num_actions, size)
 
     def encoder(self) -> Encoder:
         size, layers = self.size, self.layers

@@ -40,8 +40,10 @@ class DualNetwork(LearnedModel):
     """
 
     def __init__(self, architecture: Architecture, *, state_loss: StateLoss | None) -> None:
-        super().__init__(architecture, num_hidden=2, state_loss=state_loss)
-        self.state_reward = StateRewardNetwork(architecture)
+        of_state_reward = architecture.of_state_reward()
+        channels = of_state_reward.layers.channels, architecture.layers.channels
+        super().__init__(architecture, hidden_channels=channels, state_loss=state_loss)
+        self.state_reward = StateRewardNetwork(of_state_reward)
         self.value_policy = ValuePolicyNetwork(architecture)
 
     @property

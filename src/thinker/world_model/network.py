@@ -72,16 +72,17 @@ class LearnedModel(nn.Module, ABC):
     decoder needs of the node's state. The agent sees only the former, as [B, *hidden_shape].
     """
 
-    def __init__(self, architecture: Architecture, *, num_hidden: int, state_loss: StateLoss | None) -> None:
+    def __init__(
+        self, architecture: Architecture, *, hidden_channels: tuple[int, ...], state_loss: StateLoss | None
+    ) -> None:
         super().__init__()
         self.codec = architecture.codec
         self.num_actions = architecture.num_actions
         self.state_loss = state_loss
-        self.num_hidden = num_hidden
+        self.hidden_channels = hidden_channels
         self.give_states = True  # whether unrolled nodes come with their predicted state as an observation
         self.loss_names = ("reward", "termination", *(("state",) if state_loss else ()), "value", "policy")
-        channels, *spatial = architecture.layers.shape
-        self.hidden_shape = (num_hidden * channels, *spatial)
+        self.hidden_shape = (sum(hidden_channels), *architecture.layers.shape[1:])
 
     @abstractmethod
     def predict(self, batch: SequenceBatch) -> Predictions:
@@ -113,8 +114,7 @@ class LearnedModel(nn.Module, ABC):
 
     def _parts(self, hidden: Tensor) -> list[Tensor]:
         """The sub-networks' hidden states in rows of hidden states: views."""
-        observed, channels = self.observe_hidden(hidden), self.hidden_shape[0] // self.num_hidden
-        return [observed.narrow(1, part * channels, channels) for part in range(self.num_hidden)]
+        return list(self.observe_hidden(hidden).split(self.hidden_channels, 1))
 
     def _split(self, hidden: Tensor) -> tuple[list[Tensor], Tensor]:
         """Rows back to the sub-networks' hidden states (in the weights' dtype) and what the decoder carries."""

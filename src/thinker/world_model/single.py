@@ -24,7 +24,7 @@ class SingleNetwork(LearnedModel):
     """One recurrent network for rewards, termination, values, policies and, with "l2", states."""
 
     def __init__(self, architecture: Architecture, *, state_loss: Literal["l2"] | None) -> None:
-        super().__init__(architecture, num_hidden=1, state_loss=state_loss)
+        super().__init__(architecture, hidden_channels=(architecture.layers.channels,), state_loss=state_loss)
         self.encoder = architecture.encoder()
         self.unroll_function = architecture.unroll_function(takes_encoded=False)
         self.transition_predictor = architecture.predictor({"reward": 1, "termination": 1})

@@ -43,12 +43,18 @@ class TilesSize:
     """Convolutional networks for boards of 0s and 1s, which keep the board's height and width."""
 
     channels: int = 32
+    state_reward_channels: int = 16  # of the state-reward half of a dual network, whose task is the easier one
     blocks: int = 0  # residual blocks of encoder and decoder
     unroll_blocks: int = 1  # residual blocks of an unrolling function
     sees_board: bool = True  # the state-reward network of a dual network looks at its own predicted boards, too
 
     def __post_init__(self) -> None:
-        _at_least_one(channels=self.channels, blocks=self.blocks + 1, unroll_blocks=self.unroll_blocks)
+        _at_least_one(
+            channels=self.channels,
+            state_reward_channels=self.state_reward_channels,
+            blocks=self.blocks + 1,
+            unroll_blocks=self.unroll_blocks,
+        )
 
 
 @dataclass(frozen=True)
