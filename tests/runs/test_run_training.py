@@ -23,7 +23,7 @@ from thinker.runs.folder import RunFolder
 from thinker.runs.loop import Run, annealing_steps
 from thinker.runs.presets import PRESETS, preset
 from thinker.runs.settings import RunSettings, settings_from_dict
-from thinker.runs.training import train
+from thinker.runs.training import RecentEpisodes, train
 
 TINY = """
     --real-steps 480 --num-envs 8 --threads 1 --exploration-steps 60 --exploration-length 8
@@ -265,3 +265,12 @@ def test_random_play_comes_first_in_short_episodes_that_end_as_truncated():
     run.advance()
     assert run.real_steps == 64 + 32
     assert run.agent.given.episode_start.shape == (8,)
+
+
+def test_running_averages_wait_until_as_many_episodes_have_ended_as_there_are_environments():
+    recent = RecentEpisodes(3, None)
+    recent.add(np.array([10.0, 10.0]), np.array([True, True]))  # only the solved ones are over so soon
+    assert recent.metrics() == {}
+    recent.add(np.array([-2.0, -2.0]), np.array([False, False]))
+    assert recent.metrics() == {"episode/return": 4.0, "episode/solved": 0.5}
+    assert RecentEpisodes(3, recent.state_dict()).metrics() == recent.metrics()

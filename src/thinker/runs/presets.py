@@ -25,7 +25,7 @@ BOARD_TRAINING = dataclasses.replace(
 def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: about five minutes on two cores."""
     return RunSettings(
-        real_steps=140_000,
+        real_steps=120_000,
         annealing_steps=300_000,  # so that this is the beginning of `sokoban`; annealed sooner it learned less
         num_envs=128,
         exploration_steps=12_000,

@@ -41,7 +41,7 @@ def train(settings: RunSettings, root: Path, name: str, *, fresh: bool = False) 
         saved = checkpoint.load_latest(folder.checkpoints)
         if saved is not None:
             run.load_state_dict(saved[1])
-        recent = _Recent(saved[1]["recent"] if saved else None)
+        recent = RecentEpisodes(settings.num_envs, saved[1]["recent"] if saved else None)
         resume_step = run.real_steps if saved else None
         title = f"{name} · {settings.model.kind} · K = {settings.search.stage_length}"
         with (
@@ -56,7 +56,12 @@ def train(settings: RunSettings, root: Path, name: str, *, fresh: bool = False) 
 
 
 def _loop(
-    run: Run, recent: _Recent, folder: RunFolder, writer: MetricsWriter, progress: Progress, stop: threading.Event
+    run: Run,
+    recent: RecentEpisodes,
+    folder: RunFolder,
+    writer: MetricsWriter,
+    progress: Progress,
+    stop: threading.Event,
 ) -> dict[str, Any]:
     settings = run.settings
     last_log = run.real_steps // settings.log_every
@@ -122,10 +127,14 @@ def _losses(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name.startswith("loss/")}
 
 
-class _Recent:
-    """Running averages over the last episodes."""
+class RecentEpisodes:
+    """Running averages over the last episodes, from when as many have ended as there are environments.
 
-    def __init__(self, state: dict[str, np.ndarray] | None) -> None:
+    The very first episodes to end are the short ones, and short means solved, or lost.
+    """
+
+    def __init__(self, num_envs: int, state: dict[str, np.ndarray] | None) -> None:
+        self._fewest = min(num_envs, RECENT_EPISODES)
         self._returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._solved: deque[bool] = deque(maxlen=RECENT_EPISODES)
         if state is not None:
@@ -136,9 +145,10 @@ class _Recent:
         self._solved.extend([] if solved is None else solved.tolist())
 
     def metrics(self) -> dict[str, float]:
-        metrics = {}
-        if self._returns:
-            metrics["episode/return"] = float(np.mean(self._returns))
+        metrics: dict[str, float] = {}
+        if len(self._returns) < self._fewest:
+            return metrics
+        metrics["episode/return"] = float(np.mean(self._returns))
         if self._solved:
             metrics["episode/solved"] = float(np.mean(self._solved))
         return metrics
