@@ -40,7 +40,7 @@ def sokoban_quick() -> RunSettings:
 
 
 def sokoban() -> RunSettings:
-    """`sokoban-quick`, continued: about a quarter of an hour on two cores."""
+    """`sokoban-quick`, continued: twenty minutes on one core, fewer on two."""
     return dataclasses.replace(sokoban_quick(), real_steps=300_000, annealing_steps=None)
 
 
