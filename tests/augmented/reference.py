@@ -190,6 +190,8 @@ class ReferenceThinker:
                 node.terminated = said["termination"] > 0.5
                 node.reward, node.policy, node.state = said["reward"], said["policy"], said["state"]
                 node.value = 0.0 if node.terminated else said["value"]
+                if node.terminated:
+                    node.children = {}  # nothing carried lies beyond an end
         self.current = node
         self.reset_flag = reset == 1 or (self.L is not None and self.depth >= self.L)
         after = max(self.root.returns(self.discount))

@@ -60,6 +60,49 @@ class LetterModel:
         return self._output([self.paths[h] + "ab"[a] for h, a in zip(hidden[:, 0].tolist(), action.tolist())])
 
 
+class EndingModel:
+    """One action; every node is worth 9 until `ends` is set, then the next one ends the episode with a reward of 10."""
+
+    num_actions = 1
+    hidden_shape = (1,)
+    ends = False
+
+    def root(self, observation, last_action):
+        return self._output(len(observation), 0.0, 0.0)
+
+    def unroll(self, hidden, action):
+        return self._output(len(hidden), 10.0 * self.ends, float(self.ends))
+
+    def _output(self, count, reward, termination):
+        number = torch.ones(count)
+        return NodeOutput(number[:, None], 9 * number, number[:, None], reward * number, termination * number, None)
+
+
+def test_nothing_carried_counts_below_a_node_that_is_now_predicted_to_end_the_episode():
+    model = EndingModel()
+    env = make_env(model, num_actions=1, stage_length=4, max_depth=None, discount=0.9)
+    forward = np.array([[A, 0]])
+    env.reset()
+    for _ in range(4):  # a chain of three nodes, the first of which becomes the root
+        obs, *_ = env.step(forward)
+    assert env.decode(obs["tree"])["root_child_visits"][0] == 1 / 4  # carried
+    model.ends = True
+    obs, *_ = env.step(forward)
+    parts = env.decode(obs["tree"])
+    # r = 10 and nothing after it; the nodes carried below were worth 10 + 0.9^2 * 9 and more
+    assert parts["max_return"][0] == pytest.approx(9.0)
+    assert parts["root_child_max_return"][0] == pytest.approx(10.0)
+    assert parts["current_child_visits"][0] == 0
+    assert parts["root_child_visits"][0] == 2 / 4
+
+    for _ in range(3):  # below it, the model is not asked; then the ended node becomes the root
+        obs, *_ = env.step(forward)
+    parts = env.decode(obs["tree"])
+    assert parts["root_child_visits"][0] == 1 / 4  # reached in this stage, not the one dropped
+    assert parts["root_child_max_return"][0] == pytest.approx(0.0)
+    assert parts["max_return"][0] == pytest.approx(0.9 * 9)
+
+
 def test_figure_3_of_the_paper_step_by_step():
     """K = 6, L = 2, two actions; the third imaginary step is a forced reset."""
     model = LetterModel()

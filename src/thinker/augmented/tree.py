@@ -40,7 +40,7 @@ class Tree(NamedTuple):
 
     # Structure
     size: np.ndarray  # [E] int32        nodes in the tree
-    parent: np.ndarray  # [E, N] int32     NO_NODE for the root
+    parent: np.ndarray  # [E, N] int32     NO_NODE for the root, and for nodes dropped below an end
     child: np.ndarray  # [E, N, A] int32  NO_NODE where never visited
     action: np.ndarray  # [E, N] int32     the action into the node, NO_ACTION at an episode's start
     # What the model said
@@ -228,7 +228,7 @@ def receive(
 ) -> int:
     """Write what the model said of the pending nodes; every statistic above them follows.
 
-    Returns NOTHING_WRONG, or the first row with a number that is not finite.
+    What was carried below a node that is now predicted to end the episode is dropped. Returns NOTHING_WRONG, or the first row with a number that is not finite.
     """
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
     parent, child, nodes = tree.parent, tree.child, tree.nodes
@@ -245,6 +245,12 @@ def receive(
         terminated[e, node] = new_termination[i] > 0.5
         value[e, node] = 0.0 if terminated[e, node] else new_value[i]
         policy[e, node, :] = new_policy[i, :]
+        if terminated[e, node]:
+            for a in range(child.shape[2]):
+                below = child[e, node, a]
+                if below != NO_NODE:
+                    parent[e, below] = NO_NODE  # so that `carry` does not link it again
+                    child[e, node, a] = NO_NODE
         _back_up(parent, child, reward, value, nodes, return_sum, return_max, e, node, discount)
     return NOTHING_WRONG
 
@@ -284,7 +290,7 @@ def carry(tree: Tree, actions: np.ndarray, keep_subtree: bool, new_index: np.nda
             new_index[old] = NO_NODE
             new_parent = NO_NODE
             if old != old_root:
-                # A parent before the new root is not of its subtree, and has no entry in new_index.
+                # A parent before the new root (or none) is not of its subtree, and has no entry in new_index.
                 if parent[e, old] < old_root or new_index[parent[e, old]] == NO_NODE:
                     continue
                 new_parent = new_index[parent[e, old]]
