@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thinker import machine
+from thinker.runs import machine
 from thinker.world_model.build import build_model
 from thinker.world_model.inference import InferenceModel
 from thinker.world_model.losses import default_scales, model_losses
 from thinker.world_model.network import LearnedModel
-from thinker.world_model.transition import SequenceBatch
+from thinker.world_model.batch import SequenceBatch
 
 NUM_ACTIONS = 5
 SPACES = {

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import thinker
-from thinker.world_model.sizes import VectorSize
+from thinker.nn.sizes import VectorSize
 from thinker.world_model.trainer import TrainerSettings
 
 SOLVED = 475.0  # the mean return of 100 episodes at which Gymnasium calls CartPole-v1 solved

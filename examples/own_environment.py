@@ -19,7 +19,7 @@ import torch
 from own_algorithm import Policy, PPOSettings, Progress, train
 
 import thinker
-from thinker.world_model.sizes import VectorSize
+from thinker.nn.sizes import VectorSize
 from thinker.world_model.trainer import TrainerSettings
 
 ENV_ID = "examples/Docking-v0"

@@ -1,4 +1,4 @@
-"""Algorithm 1 and the tree representation in plain, slow, obvious Python; a fake model whose hidden state is a hash.
+"""Algorithm 1 and the tree representation in plain, slow, obvious Python.
 
 Written from the contract, with one Python object per node and no shared state between environments: every statistic is
 recomputed from equation 1 by walking all pairs of nodes.
@@ -8,103 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import gymnasium as gym
 import numpy as np
-import torch
-from gymnasium import spaces
 
-from thinker.world_model import NodeOutput
-
-MODULUS = 2**31 - 1
-
-
-def mix(*numbers: int) -> int:
-    """A deterministic hash of integers."""
-    value = 17
-    for number in numbers:
-        value = (value * 1_000_003 + int(number) * 7_919 + 101) % MODULUS
-        value ^= value >> 13
-    return value % MODULUS
-
-
-def fraction(*numbers: int) -> float:
-    return (mix(*numbers) % 10_007) / 10_007
-
-
-@dataclass(frozen=True)
-class FakeModel:
-    """All that a model says of a node is a hash of the path to it. ``version`` changes it all, as learning does."""
-
-    num_actions: int
-    termination_rate: float = 0.2
-    version: int = 0
-    calls: list[tuple[str, int]] = field(default_factory=list)
-
-    def describe(self, hidden: int, is_root: bool) -> dict:
-        weights = np.array([fraction(hidden, 3, a) + 0.1 for a in range(self.num_actions)])
-        return {
-            "value": 4 * fraction(hidden, 1) - 2,
-            "policy": weights / weights.sum(),
-            "reward": 0.0 if is_root else 2 * fraction(hidden, 2) - 1,
-            "termination": 0.0 if is_root else float(fraction(hidden, 4) < self.termination_rate),
-            "state": [fraction(hidden, 5), fraction(hidden, 6)],
-        }
-
-    def root_hidden(self, observation: np.ndarray, last_action: int) -> int:
-        return mix(self.version, int(observation[0]), int(observation[1]), last_action + 1)
-
-    def unroll_hidden(self, hidden: int, action: int) -> int:
-        return mix(self.version, hidden, action + 11)
-
-    def _output(self, hidden: list[int], observation: torch.Tensor | None) -> NodeOutput:
-        nodes = [self.describe(h, observation is not None) for h in hidden]
-
-        def tensor(name: str) -> torch.Tensor:
-            return torch.tensor(np.array([node[name] for node in nodes]), dtype=torch.float32)
-
-        return NodeOutput(
-            hidden=torch.tensor(hidden, dtype=torch.int64)[:, None],
-            value=tensor("value"),
-            policy=tensor("policy"),
-            reward=tensor("reward"),
-            termination=tensor("termination"),
-            state=tensor("state") if observation is None else observation.float(),
-        )
-
-    def root(self, observation: torch.Tensor, last_action: torch.Tensor) -> NodeOutput:
-        self.calls.append(("root", len(observation)))
-        rows = zip(observation.numpy(), last_action.tolist())
-        return self._output([self.root_hidden(row, action) for row, action in rows], observation)
-
-    def unroll(self, hidden: torch.Tensor, action: torch.Tensor) -> NodeOutput:
-        self.calls.append(("unroll", len(hidden)))
-        pairs = zip(hidden[:, 0].tolist(), action.tolist())
-        return self._output([self.unroll_hidden(h, a) for h, a in pairs], None)
-
-
-class RandomEpisodes(gym.Env):
-    """Observations (environment, time), hashed rewards, hashed ends: termination, truncation or both."""
-
-    def __init__(self, number: int, num_actions: int, end_rate: float) -> None:
-        self.number, self.end_rate = number, end_rate
-        self.action_space = spaces.Discrete(num_actions)
-        self.observation_space = spaces.Box(-1, np.inf, (2,), np.float32)
-        self.time = 0
-
-    def _observation(self) -> np.ndarray:
-        return np.array([self.number, self.time], np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time += 1
-        return self._observation(), {"started_at": self.time}
-
-    def step(self, action):
-        self.time += 1
-        reward = 2 * fraction(self.number, self.time, action) - 1
-        terminated = fraction(self.number, self.time, 71) < self.end_rate
-        truncated = fraction(self.number, self.time, 72) < self.end_rate
-        return self._observation(), reward, terminated, truncated, {"time": self.time}
+from thinker.interfaces import NO_ACTION
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import FakeModel, RandomEpisodes, ReferenceThinker
+from tests.augmented.reference import FakeModel, RandomEpisodes, ReferenceThinker
 
 from thinker import ThinkerEnv
 

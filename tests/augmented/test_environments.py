@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from reference import FakeModel, RandomEpisodes, ReferenceThinker
+from tests.augmented.reference import FakeModel, RandomEpisodes, ReferenceThinker
 
 import thinker
 from thinker.augmented import SingleThinkerEnv, ThinkerEnv, single_vector

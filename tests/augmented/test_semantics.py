@@ -11,12 +11,12 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import FakeModel, RandomEpisodes
+from tests.augmented.reference import FakeModel, RandomEpisodes
 
 import thinker
 from thinker.augmented import decode, layout
 from thinker.envs.sokoban import LevelSet
-from thinker.world_model import NodeOutput
+from thinker.interfaces import NodeOutput
 from thinker.world_model.simulator import SokobanSimulator
 
 A, B = 0, 1
@@ -300,7 +300,7 @@ def test_extra_features_come_last_and_tell_the_way_from_the_root_and_the_predict
     ],
 )
 def test_hidden_features_are_zero_and_all_others_are_untouched(hide, kept):
-    shown, hidden = make_env(stage_length=9), make_env(stage_length=9, hide=(hide,))
+    shown, hidden = make_env(stage_length=9), make_env(stage_length=9, mask=(hide,))
     shown.reset(), hidden.reset()
     random = np.random.default_rng(0)
     for _ in range(8):

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from reference import FakeModel, RandomEpisodes
+from tests.augmented.reference import FakeModel, RandomEpisodes
 
 import thinker
 from thinker.augmented import ThinkerEnv
@@ -49,7 +49,7 @@ def wrap(envs=None, **options):
         (lambda: wrap(discount=1.5), "discount is 1.5; it must lie between 0 and 1"),
         (lambda: wrap(observe=("trees",)), "observe has the unknown name 'trees'; known are 'tree'"),
         (lambda: wrap(observe="tree"), r"write observe=\('tree',\)"),
-        (lambda: wrap(hide=("hint",)), "hide has the unknown name 'hint'; known are 'hints'"),
+        (lambda: wrap(mask=("hint",)), "hide has the unknown name 'hint'; known are 'hints'"),
         (lambda: wrap(extra=("x",)), "extra has the unknown name 'x'"),
         (lambda: wrap(output="jax"), "output is 'jax'"),
         (lambda: wrap(stage_lenght=3), "stage_lenght"),

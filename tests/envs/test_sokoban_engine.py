@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sokoban_reference import SYMBOLS, ReferenceSokoban
 
+from tests.envs.sokoban_reference import SYMBOLS, ReferenceSokoban
 from thinker.envs.sokoban import (
     LevelSet,
     SokobanVectorEnv,
+    draw_boards,
+    engine,
     generate_levels,
     observation_sprites,
-    observe_boards,
     step_boards,
 )
 from thinker.envs.sokoban.levels import board_text
@@ -77,6 +78,47 @@ def test_vector_env_equals_the_reference_step_by_step(seed: int, num_envs: int, 
             assert info["boxes_on_target"][index] == len(references[index].boxes & references[index].targets)
 
 
+@settings(max_examples=100, deadline=None)
+@given(boards_and_actions(), st.integers(1, 20))
+def test_kernels_on_boards_equal_the_reference_and_leave_boards_alone_that_do_not_run(
+    case: tuple[np.ndarray, np.ndarray], max_steps: int
+) -> None:
+    tiles, actions = case
+    sprites = observation_sprites("tiles")
+    boards = engine.make_boards(*tiles.shape, sprites)
+    boards.tiles[:] = tiles
+    engine.place_boards(boards, np.arange(len(tiles)), sprites)
+    before = [array.copy() for array in boards]
+    assert engine.step_environments(boards, actions[0], max_steps, sprites) == 0  # no episode has begun
+    for array, old in zip(boards, before):
+        np.testing.assert_array_equal(array, old)
+
+    running = np.arange(0, len(tiles), 2)
+    engine.begin_episodes(boards, running, sprites)
+    references = {index: ReferenceSokoban(board_text(tiles[index])) for index in running}
+    for played, row in enumerate(actions, 1):
+        expected_ends = 0
+        was_running = boards.status == engine.RUNNING
+        ended = engine.step_environments(boards, row, max_steps, sprites)
+        for index, reference in references.items():
+            if not was_running[index]:
+                assert boards.reward[index] == 0
+                assert not boards.terminated[index]
+                assert not boards.truncated[index]
+                continue
+            reward, solved = reference.step(int(row[index]))
+            assert boards.reward[index] == pytest.approx(reward, abs=1e-12)
+            assert boards.terminated[index] == solved
+            assert boards.truncated[index] == (played >= max_steps and not solved)
+            assert boards.steps[index] == played
+            assert tuple(boards.player[index]) == reference.player
+            assert boards.boxes_on_target[index] == len(reference.boxes & reference.targets)
+            np.testing.assert_array_equal(boards.pictures[index], reference.planes())
+            expected_ends += boards.terminated[index] or boards.truncated[index]
+        assert ended == expected_ends
+        np.testing.assert_array_equal(boards.tiles[1::2], tiles[1::2])
+
+
 @pytest.mark.parametrize("kind", ["tiles", "rgb"])
 def test_incremental_drawing_equals_drawing_the_whole_board(kind: ObservationKind) -> None:
     envs = SokobanVectorEnv(8, observation=kind, max_steps=50, size=(7, 9), boxes=2)
@@ -87,7 +129,7 @@ def test_incremental_drawing_equals_drawing_the_whole_board(kind: ObservationKin
         observations = envs.step(random.integers(0, 5, 8))[0]
         boards = envs.snapshot()["boards"]
         whole = np.empty_like(observations)
-        observe_boards(boards, sprites, whole)
+        draw_boards(boards, sprites, whole)
         np.testing.assert_array_equal(observations, whole)
 
 
@@ -95,7 +137,7 @@ def test_rgb_observation_is_made_of_the_eight_pixel_sprites_channel_first() -> N
     board = generate_levels(1, size=(6, 9), boxes=2, seed=1).boards[0]
     sprites = observation_sprites("rgb")
     picture = np.empty((1, 3, 48, 72), np.uint8)
-    observe_boards(board[None], sprites, picture)
+    draw_boards(board[None], sprites, picture)
     for row in range(6):
         for column in range(9):
             square = picture[0, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 
 import thinker.envs  # noqa: F401  (registers the environments)
+from thinker.envs.replayable import ReplayableEnvs
 from thinker.envs.sokoban import LevelSet, SokobanEnv, SokobanVectorEnv, generate_levels
 from thinker.envs.sokoban.solver import solve
 
@@ -384,3 +385,28 @@ def test_bad_snapshots_are_errors() -> None:
         envs.restore({"boards": np.zeros(3)})
     with pytest.raises(IndexError, match=r"indices \[3\] are not all boards; expected 0 .. 2"):
         envs.snapshot([3])
+
+
+def test_metadata_describe_success_actions_and_pictures_and_belong_to_each_environment_alone() -> None:
+    class_metadata = dict(SokobanEnv.metadata)
+    made = gymnasium.make("thinker/Sokoban-v0")
+    vectors = [SokobanVectorEnv(2), SyncVectorEnv([SokobanEnv] * 2), ReplayableEnvs([SokobanEnv] * 2)]
+    for env in (SokobanEnv(), made, *vectors):
+        assert env.metadata["success"] == "solved"
+        assert list(env.metadata["action_names"]) == ["noop", "up", "down", "left", "right"]
+        pictures = env.metadata["tile_pictures"]
+        assert (pictures.shape, pictures.dtype) == ((7, 32, 32, 3), np.uint8)
+        assert not pictures.flags.writeable
+        env.metadata["mine"] = True
+    for envs in vectors:
+        assert "autoreset_mode" in envs.metadata
+    assert "mine" not in SokobanEnv().metadata
+    assert "mine" not in SokobanVectorEnv(1).metadata
+    assert SokobanEnv.metadata == class_metadata
+
+
+def test_the_picture_of_a_board_is_made_of_the_tile_pictures() -> None:
+    env = SokobanEnv(levels=ONE_PUSH, render_mode="rgb_array")
+    observation, _ = env.reset(seed=0)
+    pictures = env.metadata["tile_pictures"][observation.argmax(0)]  # [H, W, 32, 32, 3]
+    np.testing.assert_array_equal(env.render(), np.concatenate(np.concatenate(pictures, 1), 1))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sokoban_reference import ReferenceSokoban
 
+from tests.envs.sokoban_reference import ReferenceSokoban
 from thinker.envs.sokoban import LevelError, LevelSet, SokobanEnv, engine, generate_levels, generator, solver
 from thinker.envs.sokoban.solver import solve
 
@@ -99,6 +99,7 @@ def test_seeds_and_numbers_give_different_levels_and_longer_sets_begin_with_shor
     boards = {board.tobytes() for levels in (first, second) for board in levels.boards}
     assert len(boards) == 600
     np.testing.assert_array_equal(generate_levels(20, 8, 2, seed=0).boards, first.boards[:20])
+    np.testing.assert_array_equal(generate_levels(20, 8, 2, seed=0, first=280).boards, first.boards[280:])
 
 
 def test_a_level_set_never_shares_the_stream_of_episodes_with_the_same_seed() -> None:
@@ -115,7 +116,8 @@ def test_the_last_resort_is_solvable_on_the_smallest_and_fullest_boards(
     for height, width, boxes in ((5, 5, 3), (5, 5, 1), (6, 6, 5), (5, 10, 8), (10, 5, 8), (7, 7, 8)):
         boards = np.empty((3, height, width), np.uint8)
         numbers = np.arange(3)
-        generator.generate_boards.py_func(boards, numbers, numbers.astype(np.uint64), numbers, boxes, 2, 5)
+        keys, recipe = numbers.astype(np.uint64), generator.Recipe(boxes, 2, 5)
+        generator.generate_boards.py_func(boards, np.arange(3), keys, numbers, recipe)
         assert (LevelSet(boards).boxes == boxes).all()
         for board in boards:
             assert (board == engine.BOX).sum() == 1  # one pull, of one box
@@ -134,6 +136,7 @@ def test_the_last_resort_is_solvable_on_the_smallest_and_fullest_boards(
         ({"reverse_moves": (5, 3)}, r"reverse_moves=\(5, 3\) is not a range"),
         ({"count": 0}, "count=0 .* at least 1"),
         ({"seed": -1}, "seed -1 is negative"),
+        ({"first": -1}, "first=-1 is negative"),
     ],
 )
 def test_impossible_requests_are_errors(arguments: dict, reason: str) -> None:

@@ -12,7 +12,7 @@ from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecMonitor
 
 import thinker
-from thinker.world_model.sizes import TilesSize
+from thinker.nn.sizes import TilesSize
 from thinker.world_model.trainer import TrainerSettings
 
 STEPS = 2_000

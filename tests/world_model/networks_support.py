@@ -1,13 +1,19 @@
-"""Small networks and random batches for the tests of the networks, the losses and inference."""
+"""Small networks and random batches for the tests of the networks, the losses and acting copies."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-from thinker.world_model.sizes import ImageSize, ModelSize, TilesSize, VectorSize
-from thinker.world_model.transition import SequenceBatch
+from thinker.nn.sizes import ImageSize, ModelSize, TilesSize, VectorSize
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.build import build_dual, build_single
+from thinker.world_model.losses import LossOutput, model_losses
+from thinker.world_model.network import LearnedModel, TrainableNetwork
+from thinker.world_model.trainer import TrainerSettings
 
 NUM_ACTIONS = 3
 
@@ -22,6 +28,29 @@ KINDS: dict[str, tuple[gym.Space, ModelSize]] = {
     "tiles": (gym.spaces.Box(0, 1, (3, 4, 5), np.uint8), TilesSize(channels=8, state_reward_channels=4)),
     "vector": (CARTPOLE, VectorSize(channels=16)),
 }
+
+VARIANTS = {
+    "dual-feature": partial(build_dual, state_loss="feature"),
+    "dual-l2": partial(build_dual, state_loss="l2"),
+    "dual-no-state": partial(build_dual, state_loss="none"),
+    "single-l2": partial(build_single, state_loss="l2"),
+    "single-no-state": partial(build_single, state_loss="none"),
+}
+
+
+def small_model(kind: str, variant: str = "dual-feature", **options) -> LearnedModel:
+    """A model of one of the `VARIANTS` for one of the `KINDS` of observations."""
+    space, size = KINDS[kind]
+    return VARIANTS[variant](space, NUM_ACTIONS, size=size, **options)
+
+
+def paper_scales(network: TrainableNetwork) -> dict[str, float]:
+    """The paper's scales of the losses that this network has."""
+    return {name: TrainerSettings().loss_scales[name] for name in network.loss_names}
+
+
+def losses_of(network: TrainableNetwork, batch: SequenceBatch) -> LossOutput:
+    return model_losses(network.predict(batch), batch, paper_scales(network))
 
 
 def random_observations(space: gym.Space, shape: tuple[int, ...], rng: np.random.Generator) -> torch.Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from gymnasium.spaces import Box
 
-from thinker.world_model.protocol import EPISODE_START
-from thinker.world_model.transition import RealTransition
+from thinker.interfaces import NO_ACTION, RealTransition
 
 NUM_ACTIONS = 3
 FRAME_SHAPE = (2, 3)  # channels and width of one frame
@@ -16,6 +18,25 @@ FRAME_SHAPE = (2, 3)  # channels and width of one frame
 
 def observation_space(frame_stack: int) -> Box:
     return Box(-10_000, 10_000, (FRAME_SHAPE[0] * frame_stack, FRAME_SHAPE[1]), np.int32)
+
+
+def transition(num_envs: int = 2, **changes) -> RealTransition:
+    """One step in which nothing happens, but for ``changes``."""
+    shape = (num_envs, *observation_space(1).shape)
+    zeros = np.zeros(num_envs, np.float32)
+    plain = RealTransition(
+        observation=np.zeros(shape, np.int32),
+        action=np.zeros(num_envs, np.int64),
+        policy=None,
+        root_value=zeros,
+        reward=zeros,
+        terminated=np.zeros(num_envs, bool),
+        truncated=np.zeros(num_envs, bool),
+        next_observation=np.zeros(shape, np.int32),
+        final_value=zeros,
+        valid=np.ones(num_envs, bool),
+    )
+    return dataclasses.replace(plain, **changes)
 
 
 @dataclass
@@ -53,7 +74,7 @@ class RandomStreams:
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
         self.streams = [[] for _ in range(self.num_envs)]
-        self.last_action = [EPISODE_START] * self.num_envs
+        self.last_action = [NO_ACTION] * self.num_envs
         self.observation = [self.first_observation() for _ in range(self.num_envs)]
         self.frame_count = [0] * self.num_envs
 
@@ -67,9 +88,9 @@ class RandomStreams:
         return np.concatenate(frames)
 
     def abandon(self, row: int) -> None:
-        if self.last_action[row] != EPISODE_START:
+        if self.last_action[row] != NO_ACTION:
             self.streams[row][-1].abandoned = True
-        self.last_action[row] = EPISODE_START
+        self.last_action[row] = NO_ACTION
         self.observation[row] = self.first_observation()
 
     def next_transition(self) -> RealTransition:
@@ -101,7 +122,7 @@ class RandomStreams:
     def _append(self, row: int, transition: RealTransition) -> None:
         action = int(transition.action[row])
         one_hot = np.eye(NUM_ACTIONS, dtype=np.float32)[action]
-        if self.last_action[row] == EPISODE_START:
+        if self.last_action[row] == NO_ACTION:
             self.frame_count[row] += self.frame_stack
         step = Step(
             observation=transition.observation[row],
@@ -118,7 +139,7 @@ class RandomStreams:
         )
         self.frame_count[row] += 1
         self.streams[row].append(step)
-        self.last_action[row] = EPISODE_START if step.ended else action
+        self.last_action[row] = NO_ACTION if step.ended else action
         self.observation[row] = self.first_observation() if step.ended else step.next_observation
 
     def sampleable(self, length: int, num_frames: int, return_length: int) -> set[tuple[int, int]]:
@@ -195,3 +216,17 @@ def multi_step_return(stream: list[Step], first: int, last: int, discount: float
         if step.truncated:
             return total + discount ** (number + 1 - first) * step.final_value
     return total + discount ** (last - first) * stream[last].root_value
+
+
+def assert_plain(state: object) -> None:
+    """Nothing in a state needs pickle: dicts by name, arrays of numbers, tensors, numbers, strings."""
+    if isinstance(state, dict):
+        assert all(isinstance(key, str) for key in state)
+        for value in state.values():
+            assert_plain(value)
+    elif isinstance(state, np.ndarray):
+        assert state.dtype.kind in "biuf"
+    else:
+        assert isinstance(state, (int, float, str, torch.Tensor))
+        if not isinstance(state, torch.Tensor):
+            json.dumps(state)

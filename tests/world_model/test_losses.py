@@ -10,29 +10,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks_support import KINDS, NUM_ACTIONS, random_batch
 from torch import nn
 
-from thinker.world_model.blocks import one_hot_action
-from thinker.world_model.build import VARIANTS, build_model, build_value_policy
+from tests.world_model.networks_support import (
+    KINDS,
+    NUM_ACTIONS,
+    VARIANTS,
+    losses_of,
+    paper_scales,
+    random_batch,
+    small_model,
+)
+from thinker.nn.blocks import one_hot_action
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.build import build_value_policy
 from thinker.world_model.dual import DualNetwork
-from thinker.world_model.losses import PAPER_SCALES, default_scales, model_losses
+from thinker.world_model.losses import ALL_LOSSES, model_losses
 from thinker.world_model.network import Predictions
-from thinker.world_model.transition import SequenceBatch
 
 TILES, TILES_SIZE = KINDS["tiles"]
-
-
-class GivenPredictions:
-    """Stands for a network that has predicted these."""
-
-    loss_names = tuple(PAPER_SCALES)
-
-    def __init__(self, predictions: Predictions) -> None:
-        self.predictions = predictions
-
-    def predict(self, batch: SequenceBatch) -> Predictions:
-        return self.predictions
 
 
 def random_predictions(num_sequences: int, unroll_length: int, seed: int) -> Predictions:
@@ -58,7 +54,7 @@ def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, fl
     assert predictions.termination_logit is not None
     assert predictions.state_error is not None
     num_sequences, unroll_length = batch.action.shape
-    sums = dict.fromkeys(PAPER_SCALES, 0.0)
+    sums = dict.fromkeys(ALL_LOSSES, 0.0)
     for n in range(num_sequences):
         weight = float(batch.weight[n]) / num_sequences
         for step in range(unroll_length + 1):
@@ -85,7 +81,7 @@ def test_losses_equal_a_plain_loop(num_sequences: int, unroll_length: int, seed:
     batch = random_batch(TILES, num_sequences, unroll_length, seed=seed)
     predictions = random_predictions(num_sequences, unroll_length, seed)
     scales = {"reward": 1.0, "termination": 2.0, "state": 3.0, "value": 4.0, "policy": 5.0}
-    output = model_losses(GivenPredictions(predictions), batch, scales)
+    output = model_losses(predictions, batch, scales)
     expected = plain_losses(predictions, batch)
     assert {name: float(value) for name, value in output.losses.items()} == pytest.approx(expected, rel=1e-4, abs=1e-5)
     state_reward = sum(scales[name] * expected[name] for name in ("reward", "termination", "state"))
@@ -105,7 +101,7 @@ def test_cross_entropies_fall_towards_their_targets() -> None:
     towards = batch.policy_target.log()
     losses = [
         model_losses(
-            GivenPredictions(replace(base, termination_logit=logit, policy_logits=policy)), batch, PAPER_SCALES
+            replace(base, termination_logit=logit, policy_logits=policy), batch, dict.fromkeys(ALL_LOSSES, 1.0)
         ).losses
         for logit, policy in ((right, towards), (wrong, -towards))
     ]
@@ -115,11 +111,8 @@ def test_cross_entropies_fall_towards_their_targets() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> None:
-    space, size = KINDS[kind]
-    batch = random_batch(space, num_sequences=2, unroll_length=2)
-    features, plain = (
-        build_model(space, NUM_ACTIONS, variant=v, size=size).double() for v in ("dual-feature", "dual-l2")
-    )
+    batch = random_batch(KINDS[kind][0], num_sequences=2, unroll_length=2)
+    features, plain = (small_model(kind, variant).double() for variant in ("dual-feature", "dual-l2"))
     assert isinstance(features, DualNetwork)
     assert isinstance(plain, DualNetwork)
     for model in (features, plain):
@@ -133,7 +126,7 @@ def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> No
             for step in range(2):
                 action = one_hot_action(batch.action[n, step : step + 1], NUM_ACTIONS).double()
                 previous = network.decoder.carry(state)
-                hidden = network.unroll_function(hidden, action, state=previous)
+                hidden = network.advance(hidden, action, previous)
                 state = network.decoder(hidden, previous)
                 true = codec.encode(batch.observation[n, step + 1 : step + 2]).double()
                 if model is features:
@@ -151,12 +144,11 @@ def gradients(loss: torch.Tensor, parameters: list[nn.Parameter]) -> list[torch.
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", ["dual-feature", "dual-l2", "dual-no-state"])
 def test_neither_half_of_the_dual_network_is_moved_by_the_loss_of_the_other(kind: str, variant: str) -> None:
-    space, size = KINDS[kind]
-    model = build_model(space, NUM_ACTIONS, variant=variant, size=size)
+    model = small_model(kind, variant)
     with torch.no_grad():
         for parameter in model.parameters():  # zero layers would hide a leak behind them
             parameter.add_(0.05)
-    output = model_losses(model, random_batch(space, 3, 2), default_scales(model))
+    output = losses_of(model, random_batch(KINDS[kind][0], 3, 2))
     groups = model.parameter_groups()
     assert all(g is None for g in gradients(output.state_reward, groups["value_policy"]))
     assert all(g is None for g in gradients(output.value_policy, groups["state_reward"]))
@@ -167,16 +159,16 @@ def test_neither_half_of_the_dual_network_is_moved_by_the_loss_of_the_other(kind
 
 
 def test_the_feature_loss_teaches_the_decoder_through_the_frozen_encoder() -> None:
-    model = build_model(TILES, NUM_ACTIONS, size=TILES_SIZE)
+    model = small_model("tiles")
     assert isinstance(model, DualNetwork)
-    output = model_losses(model, random_batch(TILES, 3, 2), default_scales(model))
+    output = losses_of(model, random_batch(TILES, 3, 2))
     gradient = gradients(output.losses["state"], list(model.decoder.parameters()))
     assert any(g is not None and bool(g.any()) for g in gradient)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masked_and_weightless_steps_teach_nothing(variant: str) -> None:
-    model = build_model(TILES, NUM_ACTIONS, variant=variant, size=TILES_SIZE)
+    model = small_model("tiles", variant)
     batch = random_batch(TILES, num_sequences=4, unroll_length=3)
     changed = random_batch(TILES, num_sequences=4, unroll_length=3, seed=1)
     weight = torch.tensor([1.0, 1.0, 0.0, 1.0])
@@ -195,7 +187,7 @@ def test_masked_and_weightless_steps_teach_nothing(variant: str) -> None:
         value_target=where(batch.value_mask, batch.value_target, changed.value_target),
         policy_target=where(batch.policy_mask, batch.policy_target, changed.policy_target),
     )
-    expected, found = (model_losses(model, b, default_scales(model)).losses for b in (batch, noisy))
+    expected, found = (losses_of(model, b).losses for b in (batch, noisy))
     torch.testing.assert_close(found, expected)
 
 
@@ -205,23 +197,18 @@ def test_the_value_policy_network_alone_learns_nothing_from_states_it_does_not_k
     batch = random_batch(TILES, num_sequences=4, unroll_length=3)
     known = torch.cat((torch.ones(4, 1), batch.state_mask), 1).bool()[:, :, None, None, None]
     other = replace(batch, observation=torch.where(known, batch.observation, 1 - batch.observation))
-    scales = default_scales(network)
-    assert set(scales) == {"value", "policy"}
-    one, two = (model_losses(network, b, scales) for b in (batch, other))
+    one, two = (losses_of(network, b) for b in (batch, other))
+    assert set(one.losses) == {"value", "policy"}
     torch.testing.assert_close(one.losses, two.losses)
     assert float(one.state_reward) == 0
 
 
 def test_every_loss_needs_a_scale_and_every_scale_a_loss() -> None:
-    model = build_model(TILES, NUM_ACTIONS, variant="single-no-state", size=TILES_SIZE)
+    model = small_model("tiles", "single-no-state")
     batch = random_batch(TILES, 2, 1)
+    predictions, scales = model.predict(batch), paper_scales(model)
     with pytest.raises(ValueError, match="must have the same names"):
-        model_losses(model, batch, PAPER_SCALES)  # has a scale for states, which are not predicted
-    scales = default_scales(model)
+        model_losses(predictions, batch, {**scales, "state": 10.0})  # states are not predicted
     del scales["policy"]
     with pytest.raises(ValueError, match="must have the same names"):
-        model_losses(model, batch, scales)
-
-
-def test_scales_are_those_of_the_hyperparameter_table() -> None:
-    assert PAPER_SCALES == {"reward": 1, "termination": 1, "state": 10, "value": 0.25, "policy": 0.5}
+        model_losses(predictions, batch, scales)

@@ -9,16 +9,23 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from networks_support import KINDS, NUM_ACTIONS, random_batch, random_observations
 from torch import Tensor, nn
 
-from thinker.world_model import EPISODE_START, WorldModel
-from thinker.world_model.blocks import ActionLayer, one_hot_action
-from thinker.world_model.build import VARIANTS, build_model, build_value_policy
+from tests.world_model.networks_support import (
+    KINDS,
+    NUM_ACTIONS,
+    VARIANTS,
+    losses_of,
+    random_batch,
+    random_observations,
+    small_model,
+)
+from thinker.errors import UserError
+from thinker.interfaces import NO_ACTION, WorldModel
+from thinker.nn.sizes import SIZES, ImageSize, TilesSize
+from thinker.world_model.build import build_dual, build_single, build_value_policy
 from thinker.world_model.dual import DualNetwork
-from thinker.world_model.losses import default_scales, model_losses
-from thinker.world_model.network import LearnedModel
-from thinker.world_model.sizes import SIZES, ImageSize, TilesSize
+from thinker.world_model.network import LearnedModel, TrainableNetwork
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
@@ -26,8 +33,7 @@ EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 
 def build(kind: str, variant: str = "dual-feature", *, trained: bool = False) -> LearnedModel:
     """A small model; ``trained`` gives its zero layers random weights, as if it had learned something."""
-    space, size = KINDS[kind]
-    model = build_model(space, NUM_ACTIONS, variant=variant, size=size)
+    model = small_model(kind, variant)
     if trained:
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -68,7 +74,7 @@ def test_the_state_reward_half_of_a_board_has_its_own_width() -> None:
 def test_pictures_with_their_channels_last_are_the_same_pictures() -> None:
     first, last = (gym.spaces.Box(0, 255, shape, np.uint8) for shape in ((3, 9, 16), (9, 16, 3)))
     size = KINDS["image"][1]
-    models = [build_model(space, NUM_ACTIONS, size=size) for space in (first, last)]
+    models = [build_dual(space, NUM_ACTIONS, size=size) for space in (first, last)]
     observation = random_observations(first, (2,), np.random.default_rng(0))
     action = torch.tensor([0, 2])
     nodes = [
@@ -87,21 +93,21 @@ def test_nodes_have_the_shapes_and_types_of_the_protocol(kind: str, variant: str
     space, model = KINDS[kind][0], build(kind, variant)
     assert isinstance(model, WorldModel)
     observation = random_observations(space, (5,), np.random.default_rng(0))
-    root = model.root(observation, torch.full((5,), EPISODE_START))
+    root = model.root(observation, torch.full((5,), NO_ACTION))
     node = model.unroll(root.hidden, torch.arange(5) % NUM_ACTIONS)
     for output in (root, node):
-        assert model.observe_hidden(output.hidden).shape == (5, *model.hidden_shape)
+        assert model.visible_hidden(output.hidden).shape == (5, *model.hidden_shape)
         assert output.hidden.dtype == output.value.dtype == output.policy.dtype == torch.float32
         assert output.value.shape == output.reward.shape == output.termination.shape == (5,)
         assert output.policy.shape == (5, NUM_ACTIONS)
-        if model.state_loss is None:
+        if not model.predicts_states:
             assert output.state is None
         else:
             assert output.state is not None
             assert output.state.shape == observation.shape
             assert output.state.dtype == observation.dtype
     assert root.hidden.shape == node.hidden.shape
-    if model.state_loss is not None:
+    if model.predicts_states:
         assert root.state is observation
 
 
@@ -169,22 +175,22 @@ def test_pictures_of_any_height_and_width_come_back_in_their_size(
     shape = (channels, *spatial)
     space = gym.spaces.Box(0, 255, shape, np.uint8)
     size = ImageSize(channels=2, unroll_blocks=1, stacked_frames=stacked_frames)
-    model = build_model(space, NUM_ACTIONS, size=size)
+    model = build_dual(space, NUM_ACTIONS, size=size)
     batch = random_batch(space, num_sequences=2, unroll_length=1)
     root = model.root(batch.observation[:, 0], batch.last_action)
     node = model.unroll(root.hidden, batch.action[:, 0])
     assert node.state is not None
     assert node.state.shape == (2, *shape)
     assert model.hidden_shape[1:] == tuple(-(-side // 16) for side in spatial)  # rounded up
-    model_losses(model, batch, default_scales(model)).total.backward()
+    losses_of(model, batch).total.backward()
 
 
 def test_paper_sizes_have_the_shapes_of_appendix_c_with_80_pixels_giving_5() -> None:
-    sokoban = build_model(gym.spaces.Box(0, 255, (3, 80, 80), np.uint8), 5, size="paper-sokoban")
-    assert sokoban.hidden_shape == (256, 5, 5)
-    atari = build_model(gym.spaces.Box(0, 255, (12, 84, 84), np.uint8), 4, size="paper-atari")
-    assert atari.hidden_shape == (256, 6, 6)
-    for model, size in ((sokoban, SIZES["paper-sokoban"]), (atari, SIZES["paper-atari"])):
+    plain = build_dual(gym.spaces.Box(0, 255, (3, 80, 80), np.uint8), 5, size="paper")
+    assert plain.hidden_shape == (256, 5, 5)
+    stacked = build_dual(gym.spaces.Box(0, 255, (12, 84, 84), np.uint8), 4, size="paper-stacked")
+    assert stacked.hidden_shape == (256, 6, 6)
+    for model, size in ((plain, SIZES["paper"]), (stacked, SIZES["paper-stacked"])):
         assert isinstance(size, ImageSize)
         assert size.unroll_blocks == 4 * size.blocks + 1
         # encoder: 3 residual stages of D blocks with 2 convolutions, and 2 of its own; see appendix C for the others
@@ -193,37 +199,7 @@ def test_paper_sizes_have_the_shapes_of_appendix_c_with_80_pixels_giving_5() -> 
         assert len(found) == convolutions
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("spatial", [(1, 1), (2, 3), (6, 5)])
-def test_action_layer_is_a_convolution_over_tiled_one_hot_planes(stride: int, spatial: tuple[int, int]) -> None:
-    torch.manual_seed(0)
-    layer = ActionLayer(4, 7, NUM_ACTIONS, spatial, stride=stride)
-    x = torch.randn(5, 4, *spatial).contiguous(memory_format=torch.channels_last)
-    action = torch.tensor([0, 1, 2, EPISODE_START, 1])
-    planes = torch.zeros(5, NUM_ACTIONS, *spatial)
-    for row, taken in enumerate(action.tolist()):
-        if taken != EPISODE_START:
-            planes[row, taken] = 1
-    assert isinstance(layer.layer, nn.Conv2d)
-    weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
-    expected = F.conv2d(torch.cat((x, planes), 1), weight, layer.layer.bias, stride=stride, padding=1).relu()
-    torch.testing.assert_close(layer(x, one_hot_action(action, NUM_ACTIONS)), expected)
-    layer.keep_table()
-    with torch.no_grad():
-        torch.testing.assert_close(layer(x, one_hot_action(action, NUM_ACTIONS)), expected)
-
-
-def test_action_layer_is_a_linear_layer_over_the_concatenated_one_hot_action() -> None:
-    torch.manual_seed(0)
-    layer = ActionLayer(4, 7, NUM_ACTIONS, None)
-    x, action = torch.randn(5, 4), one_hot_action(torch.tensor([0, 1, 2, EPISODE_START, 1]), NUM_ACTIONS)
-    assert isinstance(layer.layer, nn.Linear)
-    weight = torch.cat((layer.layer.weight, layer.action_weight), 1)
-    expected = F.linear(torch.cat((x, action), 1), weight, layer.layer.bias).relu()
-    torch.testing.assert_close(layer(x, action), expected)
-
-
-def learn_one_batch(model: nn.Module, kind: str) -> dict[str, float]:
+def learn_one_batch(model: TrainableNetwork, kind: str) -> dict[str, float]:
     """Train on one small batch and give each loss over what it was at the beginning."""
     steps, learning_rate = {"tiles": (200, 1e-2), "vector": (200, 1e-2)}.get(kind, (300, 3e-3))
     batch = random_batch(KINDS[kind][0], num_sequences=2, unroll_length=2)
@@ -235,7 +211,7 @@ def learn_one_batch(model: nn.Module, kind: str) -> dict[str, float]:
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=learning_rate)
     first: dict[str, Tensor] = {}
     for _ in range(steps):
-        output = model_losses(model, batch, default_scales(model))  # type: ignore[arg-type]
+        output = losses_of(model, batch)
         first = first or output.losses
         optimizer.zero_grad()
         output.total.backward()
@@ -290,14 +266,13 @@ def test_the_value_policy_network_evaluates_states_as_it_was_trained_on_them(kin
 
 
 def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator_alone() -> None:
-    space, size = KINDS["tiles"]
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    one = build_model(space, NUM_ACTIONS, size=size, seed=7)
+    one = small_model("tiles", seed=7)
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(3)
-    two = build_model(space, NUM_ACTIONS, size=size, seed=7)
-    other = build_model(space, NUM_ACTIONS, size=size, seed=8)
+    two = small_model("tiles", seed=7)
+    other = small_model("tiles", seed=8)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
 
@@ -310,13 +285,11 @@ def test_parameter_groups_hold_every_parameter_once() -> None:
         assert {id(parameter) for parameter in grouped} == {id(parameter) for parameter in model.parameters()}
 
 
-def test_unknown_names_are_errors_that_list_the_known_ones() -> None:
+def test_unknown_sizes_and_impossible_numbers_are_errors_that_say_what_to_do() -> None:
     space = KINDS["tiles"][0]
-    with pytest.raises(ValueError, match="unknown variant 'dual'; choose one of dual-feature"):
-        build_model(space, NUM_ACTIONS, variant="dual")
-    with pytest.raises(ValueError, match="unknown size 'huge'; choose one of paper-sokoban"):
-        build_model(space, NUM_ACTIONS, size="huge")
-    with pytest.raises(ValueError, match="num_actions must be at least 1, got 0"):
-        build_model(space, 0)
-    with pytest.raises(ValueError, match="channels must be at least 1, got 0"):
+    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, vector"):
+        build_dual(space, NUM_ACTIONS, size="huge")
+    with pytest.raises(UserError, match="num_actions must be at least 1, got 0"):
+        build_single(space, 0)
+    with pytest.raises(UserError, match="channels must be at least 1, got 0"):
         TilesSize(channels=0)

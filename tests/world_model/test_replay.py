@@ -1,17 +1,15 @@
 """The replay: priorities, weights, what stays valid, bad input, exact state. Its targets are in test_targets.py."""
 
 import copy
-import dataclasses
-import json
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, MultiBinary
-from replay_reference import NUM_ACTIONS, RandomStreams, observation_space
 
+from tests.world_model.replay_reference import NUM_ACTIONS, RandomStreams, assert_plain, observation_space, transition
+from thinker.errors import UnsupportedError, UserError
 from thinker.world_model.replay import FIRST_PRIORITY, PRIORITY_FLOOR, Replay
-from thinker.world_model.transition import RealTransition
 
 
 def make_replay(num_envs: int = 2, length: int = 20, frame_stack: int = 1, **changes) -> Replay:
@@ -35,22 +33,9 @@ def filled_replay(steps: int = 50, **changes) -> tuple[Replay, RandomStreams]:
     return replay, streams
 
 
-def transition(num_envs: int = 2, **changes) -> RealTransition:
-    shape = (num_envs, *observation_space(1).shape)
-    zeros = np.zeros(num_envs, np.float32)
-    plain = RealTransition(
-        observation=np.zeros(shape, np.int32),
-        action=np.zeros(num_envs, np.int64),
-        policy=None,
-        root_value=zeros,
-        reward=zeros,
-        terminated=np.zeros(num_envs, bool),
-        truncated=np.zeros(num_envs, bool),
-        next_observation=np.zeros(shape, np.int32),
-        final_value=zeros,
-        valid=np.ones(num_envs, bool),
-    )
-    return dataclasses.replace(plain, **changes)
+def leaves(replay: Replay) -> np.ndarray:
+    """The priorities of all transitions, 0 where they cannot be sampled."""
+    return replay.state_dict()["tree"]["leaves"]
 
 
 def test_frequencies_and_weights_follow_the_priorities():
@@ -77,13 +62,13 @@ def test_new_transitions_have_the_largest_priority_in_the_buffer():
     replay = make_replay(num_envs=1)
     streams = RandomStreams(1, seed=0, end_probability=1.0)
     replay.add(streams.next_transition())
-    assert replay._tree.leaves[0] == FIRST_PRIORITY
+    assert leaves(replay)[0] == FIRST_PRIORITY
     replay.update_priorities(np.array([0]), np.array([32.0]))
     replay.add(streams.next_transition())
-    assert replay._tree.leaves[1] == pytest.approx(32.0**0.6)
+    assert leaves(replay)[1] == pytest.approx(32.0**0.6)
     replay.update_priorities(np.array([0, 1]), np.array([0.5, 0.25]))
     replay.add(streams.next_transition())
-    assert replay._tree.leaves[2] == pytest.approx(0.5**0.6)  # not the largest there ever was
+    assert leaves(replay)[2] == pytest.approx(0.5**0.6)  # not the largest there ever was
 
 
 def test_a_transition_is_sampleable_once_the_one_twice_the_unroll_length_later_is_stored():
@@ -99,15 +84,15 @@ def test_priority_updates_of_overwritten_transitions_are_ignored():
     old = replay.sample(len(replay), 0.4).index
     for _ in range(4):
         replay.add(streams.next_transition())
-    leaves = replay._tree.leaves.copy()
+    before = leaves(replay).copy()
     number = old // replay.num_envs
     gone = number < len(streams.streams[0]) - 12
     assert gone.any()
     assert not gone.all()
     replay.update_priorities(old[gone], np.full(gone.sum(), 7.0))
-    np.testing.assert_array_equal(replay._tree.leaves, leaves)
+    np.testing.assert_array_equal(leaves(replay), before)
     replay.update_priorities(old, np.full(len(old), 7.0))
-    assert (replay._tree.leaves != leaves).sum() == len(np.unique(old[~gone]))
+    assert (leaves(replay) != before).sum() == len(np.unique(old[~gone]))
 
 
 def test_priority_updates_that_make_no_sense_are_refused():
@@ -130,9 +115,9 @@ def test_priority_updates_that_make_no_sense_are_refused():
 def test_frames_are_kept_once_in_their_own_dtype(stack, dtype):
     space = Box(0, 255, (4 * stack, 10, 10), dtype)
     replay = Replay(200_000, num_envs=8, observation_space=space, num_actions=5, discount=0.97, frame_stack=stack)
+    layout = replay.state_dict()["layout"]
     one_each = 200_000 * 400 * np.dtype(dtype).itemsize
-    assert one_each < replay._frames.nbytes < 1.07 * one_each + 64 * 2**20
-    assert replay.nbytes < replay._frames.nbytes + 25_000_000
+    assert one_each < 8 * layout["frames_per_env"] * layout["frame_bytes"] < 1.07 * one_each + 64 * 2**20
 
 
 def test_a_batch_stays_valid_until_the_next_one():
@@ -153,8 +138,20 @@ def test_observations_keep_the_type_and_shape_of_the_space():
     batch = replay.sample(2, 0.4)
     assert batch.observation.dtype == torch.int8
     assert batch.observation.shape == (2, 3, 2, 3, 3)
-    with pytest.raises(ValueError, match="bounds"):
+    with pytest.raises(UserError, match="bounds"):
         replay.add(transition(observation=zeros + 2, next_observation=zeros))
+
+
+@pytest.mark.parametrize("shape", [(10, 10, 4), (12,)])
+def test_truth_values_are_stored_as_they_are(shape):
+    replay = make_replay(observation_space=Box(0, 1, shape, bool))
+    boards = np.random.default_rng(0).random((2, 2, *shape)) < 0.5
+    replay.add(transition(observation=boards[0], next_observation=boards[1], terminated=np.ones(2, bool)))
+    batch = replay.sample(2, 0.4)
+    assert batch.observation.dtype == torch.bool
+    np.testing.assert_array_equal(batch.observation[:, :2].numpy(), boards[:, batch.index % 2].swapaxes(0, 1))
+    with pytest.raises(UserError, match="dtype uint8"):
+        replay.add(transition(observation=boards[0].view(np.uint8), next_observation=boards[1]))
 
 
 def test_asking_for_more_than_it_holds_is_an_error():
@@ -191,10 +188,10 @@ BAD_TRANSITIONS = {
 def test_bad_transitions_are_refused_and_not_stored(message):
     replay = make_replay()
     before = copy.deepcopy(replay.state_dict())
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         replay.add(transition(**BAD_TRANSITIONS[message]))
     after = replay.state_dict()
-    assert after["count"].tolist() == before["count"].tolist() == [0, 0]
+    assert after["transition_count"].tolist() == before["transition_count"].tolist() == [0, 0]
     replay.add(transition())
 
 
@@ -222,7 +219,7 @@ def test_floats_that_are_not_finite_or_out_of_bounds_are_refused(bad):
     good = np.zeros((2, 2), np.float32)
     wrong = good.copy()
     wrong[1, 1] = bad
-    with pytest.raises(ValueError, match="next_observation contains"):
+    with pytest.raises(UserError, match="next_observation contains"):
         replay.add(transition(observation=good, next_observation=wrong))
 
 
@@ -230,10 +227,10 @@ def test_an_environment_reset_before_its_episode_ended_must_be_announced():
     replay = make_replay()
     replay.add(transition())
     elsewhere = np.ones((2, *SHAPE), np.int32)
-    with pytest.raises(ValueError, match=r"row 0.*abandon_episodes"):
+    with pytest.raises(UserError, match=r"row 0.*abandon_episodes"):
         replay.add(transition(observation=elsewhere))
     replay.abandon_episodes(np.array([True, False]))
-    with pytest.raises(ValueError, match=r"row 1.*abandon_episodes"):
+    with pytest.raises(UserError, match=r"row 1.*abandon_episodes"):
         replay.add(transition(observation=elsewhere))
     replay.abandon_episodes()
     replay.add(transition(observation=elsewhere, terminated=np.ones(2, bool)))
@@ -245,7 +242,7 @@ def test_stacks_that_do_not_shift_are_refused():
     replay = make_replay(frame_stack=2)
     shape = (2, *observation_space(2).shape)
     observation = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    with pytest.raises(ValueError, match=r"frame_stack=2.*oldest first"):
+    with pytest.raises(UserError, match=r"frame_stack=2.*oldest first"):
         replay.add(transition(observation=observation, next_observation=observation))
 
 
@@ -261,12 +258,12 @@ def test_stacks_that_do_not_shift_are_refused():
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         make_replay(**changes)
 
 
 def test_spaces_that_are_not_arrays_are_refused():
-    with pytest.raises(TypeError, match="Box or MultiBinary"):
+    with pytest.raises(UnsupportedError, match="Box or MultiBinary"):
         make_replay(observation_space=Dict({"a": Box(0, 1, (2,))}))
 
 
@@ -281,7 +278,7 @@ def test_a_loaded_replay_goes_on_exactly_as_the_saved_one(steps, stack):
                 batch = replay.sample(6, 0.5)
                 replay.update_priorities(batch.index, batch.value_target[:, 0])
                 found += [np.asarray(value).copy() for value in vars(batch).values()]
-        return [*found, replay._tree.leaves.copy()]
+        return [*found, leaves(replay).copy()]
 
     replay, streams = filled_replay(steps, frame_stack=stack)
     if len(replay) >= 2:
@@ -295,24 +292,10 @@ def test_a_loaded_replay_goes_on_exactly_as_the_saved_one(steps, stack):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def assert_plain(state: object) -> None:
-    """Nothing in a state needs pickle: dicts by name, arrays of numbers, tensors, numbers, strings."""
-    if isinstance(state, dict):
-        assert all(isinstance(key, str) for key in state)
-        for value in state.values():
-            assert_plain(value)
-    elif isinstance(state, np.ndarray):
-        assert state.dtype.kind in "biuf"
-    else:
-        assert isinstance(state, (int, float, str, torch.Tensor))
-        if not isinstance(state, torch.Tensor):
-            json.dumps(state)
-
-
 @pytest.mark.parametrize("changes", [{"num_envs": 3}, {"length": 30}, {"frame_stack": 2}, {"unroll_length": 3}])
 def test_a_state_of_another_layout_is_refused(changes):
     state = filled_replay(5)[0].state_dict()
-    with pytest.raises(ValueError, match="cannot load"):
+    with pytest.raises(UserError, match="cannot load"):
         make_replay(**changes).load_state_dict(state)
 
 
@@ -322,5 +305,5 @@ def test_equal_seeds_draw_equal_batches_and_others_do_not():
 
 
 def test_returns_that_end_within_a_sequence_are_refused():
-    with pytest.raises(ValueError, match="return_length=2: must be above unroll_length=2"):
+    with pytest.raises(UserError, match="return_length=2: must be above unroll_length=2"):
         make_replay(return_length=2)

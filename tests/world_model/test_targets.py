@@ -6,12 +6,12 @@ import torch
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import NUM_ACTIONS, RandomStreams, expected_sequence, observation_space
 
+from tests.world_model.replay_reference import NUM_ACTIONS, RandomStreams, expected_sequence, observation_space
+from thinker.interfaces import NO_ACTION, RealTransition
 from thinker.world_model import replay as replay_module
-from thinker.world_model.protocol import EPISODE_START
+from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.replay import Replay
-from thinker.world_model.transition import RealTransition, SequenceBatch
 
 
 def check_batch(batch: SequenceBatch, streams: RandomStreams, replay: Replay) -> None:
@@ -62,7 +62,7 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
         )
     assert replay.capacity == num_envs * length
     assert replay.return_length == span
-    num_frames = replay._frames.shape[1]
+    num_frames = replay.state_dict()["layout"]["frames_per_env"]
     if spare:
         assert num_frames >= length * (frame_stack + 1)  # so that the capacity holds even for one-step episodes
     for step in range(data.draw(st.integers(1, 90), "num_steps")):
@@ -176,7 +176,7 @@ def test_last_action_is_marked_at_an_episodes_start():
     )
     for _ in range(5):
         replay.add(streams.next_transition())
-    assert (replay.sample(5, 0.4).last_action == EPISODE_START).all()
+    assert (replay.sample(5, 0.4).last_action == NO_ACTION).all()
 
 
 def test_all_actions_are_tried_in_the_absorbing_state():

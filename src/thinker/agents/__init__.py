@@ -1,30 +1,32 @@
-"""Who acts in the augmented MDP and how it learns: the actor-critic of the paper's section 5 and appendices C, D, G."""
+"""Who learns to act: one file per architecture, and the actor-critic that trains it (section 5, appendices C, D, G)."""
 
-from thinker.agents.agent import Agent, Decision, Episodes, collect
+from thinker.agents.actor import NetworkActor
+from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.learner import ActorCriticLearner, NotFiniteError
-from thinker.agents.networks import ActorCritic, AgentInput, AgentOutput, RawActorCritic, build_network
-from thinker.agents.raw import raw_env
-from thinker.agents.settings import AgentSettings, paper_raw_settings, paper_settings
+from thinker.agents.network import AgentInput, AgentNetwork, AgentOutput, Memory
+from thinker.agents.raw import RawAgentSpec, RawNetwork
+from thinker.agents.settings import LearnerSettings
 from thinker.agents.stage_length import convert_stage_length
+from thinker.agents.thinker import ThinkerAgentSpec, ThinkerNetwork, paper_settings
 from thinker.agents.trajectory import Trajectory, Unroll
 
 __all__ = [
-    "ActorCritic",
     "ActorCriticLearner",
-    "Agent",
     "AgentInput",
+    "AgentNetwork",
     "AgentOutput",
-    "AgentSettings",
-    "Decision",
-    "Episodes",
+    "LearnedAgent",
+    "LearnedAgentSpec",
+    "LearnerSettings",
+    "Memory",
+    "NetworkActor",
     "NotFiniteError",
-    "RawActorCritic",
+    "RawAgentSpec",
+    "RawNetwork",
+    "ThinkerAgentSpec",
+    "ThinkerNetwork",
     "Trajectory",
     "Unroll",
-    "build_network",
-    "collect",
     "convert_stage_length",
-    "paper_raw_settings",
     "paper_settings",
-    "raw_env",
 ]

@@ -10,22 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thinker.agents.scale import NOT_SCALED, RunningScale
 from thinker.agents.settings import NetworkSize
 from thinker.augmented.representation import Layout
-from thinker.world_model.architecture import Architecture
-from thinker.world_model.blocks import Layers, one_hot_action, residual_blocks
-from thinker.world_model.sizes import SIZES, TilesSize, choose_size
-
-MLP_WIDTH, MLP_LAYERS = 200, 3
-"""The paper's MLP over the tree representation (appendix E)."""
+from thinker.nn.blocks import Layers, one_hot_action, residual_blocks
+from thinker.nn.encoder import Architecture
+from thinker.nn.scale import NOT_SCALED, RunningScale
+from thinker.nn.sizes import SIZES, TilesSize, choose_size
 
 
 class Planes(nn.Module):
     """A CNN over planes (channels, height, width), ending in a vector of ``width`` numbers.
 
     "paper" is appendix C's. "small" first mixes the channels of each position into few, then looks around once, at
-    every second position: a seventh of the time of two full convolutions.
+    every second position.
     """
 
     def __init__(self, shape: tuple[int, ...], size: NetworkSize) -> None:
@@ -130,13 +127,14 @@ class StateEncoder(nn.Module):
 
 
 class SkipMLP(nn.Module):
-    """Layers with ReLU, each of which sees the input beside the layer before."""
+    """The paper's MLP over the tree representation (appendix E): each layer sees the input beside the layer before."""
 
-    def __init__(self, inputs: int, width: int = MLP_WIDTH, layers: int = MLP_LAYERS) -> None:
+    WIDTH, LAYERS = 200, 3
+
+    def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.width = width
-        self.first = nn.Linear(inputs, width)
-        self.rest = nn.ModuleList(nn.Linear(width + inputs, width) for _ in range(layers - 1))
+        self.first = nn.Linear(inputs, self.WIDTH)
+        self.rest = nn.ModuleList(nn.Linear(self.WIDTH + inputs, self.WIDTH) for _ in range(self.LAYERS - 1))
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.first(x).relu_()

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from thinker.agents.networks import ActorCritic, AgentOutput
-from thinker.agents.scale import RunningScale
-from thinker.agents.settings import AgentSettings
+from thinker.agents.network import AgentNetwork, AgentOutput
+from thinker.agents.settings import LearnerSettings
 from thinker.agents.trajectory import Trajectory, Unroll
 from thinker.agents.vtrace import Returns, generalised_advantages, v_trace
+from thinker.errors import UserError
+from thinker.nn.scale import RunningScale
 
-REAL_REWARD, PLANNING_REWARD = 0, 1
-"""Columns of rewards, values and advantages."""
+REAL, PLANNING = "real", "planning"
+"""The kinds of reward; a network's ``reward_names`` are the columns of rewards, values and advantages."""
 
 
-class NotFiniteError(FloatingPointError):
-    """A loss or the gradient was NaN or infinite; the weights were not touched by it."""
+class NotFiniteError(UserError, FloatingPointError):
+    """A loss or the gradient was NaN or infinite; the weights have not been changed by it."""
 
 
 class ActorCriticLearner:
@@ -30,14 +31,14 @@ class ActorCriticLearner:
 
     Args:
         network: acts and learns; its parameters and input scales are changed in place.
-        settings: see `AgentSettings`; the objective is chosen there.
+        settings: see `LearnerSettings`; the objective is chosen there.
         discount: of the augmented MDP, γ^(1/K): ``env.augmented_discount``.
         seed: of the generator that shuffles the environments into batches.
     """
 
-    def __init__(self, network: ActorCritic, settings: AgentSettings, *, discount: float, seed: int = 0) -> None:
+    def __init__(self, network: AgentNetwork, settings: LearnerSettings, *, discount: float, seed: int = 0) -> None:
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount is {discount}; it must lie between 0 and 1")
+            raise UserError(f"discount is {discount}; it must lie between 0 and 1")
         self.network = network
         self.settings = settings
         self.discount = discount
@@ -54,8 +55,7 @@ class ActorCriticLearner:
         self.loss_scales = {
             "policy": 1.0,
             **{f"value_{name}": settings.baseline_scale for name in network.reward_names},
-            "entropy_real": settings.real_entropy_cost,
-            "entropy_imaginary": settings.imaginary_entropy_cost,
+            **{f"entropy_{name}": cost for name, cost in settings.entropy_costs().items()},
             "features": settings.feature_cost,
             "real_logits": settings.real_logits_cost,
         }
@@ -92,7 +92,7 @@ class ActorCriticLearner:
 
     def _batches(self, num_envs: int) -> Iterator[Tensor]:
         """The environments, shuffled, in batches of nearly equal size."""
-        order = torch.randperm(num_envs, generator=self._generator)
+        order = torch.randperm(num_envs, generator=self._generator).to(self.network.device)
         yield from order.tensor_split(-(-num_envs // self.settings.batch_size))
 
     # ------------------------------------------------------------------------ what the actions were worth
@@ -137,8 +137,9 @@ class ActorCriticLearner:
 
     def _for_the_actor(self, unroll: Unroll, returns: Returns) -> Returns:
         """Real actions get no credit for planning rewards; the running scale learns from what is left."""
-        if self.network.plans:
-            returns.advantage[..., PLANNING_REWARD] *= ~unroll.given.next_is_real[:-1]
+        for column, name in enumerate(self.network.reward_names):
+            if name == PLANNING:
+                returns.advantage[..., column] *= ~unroll.given.next_is_real[:-1]
         if self.settings.normalise_advantages:
             self._advantage_scale.update(returns.advantage.flatten(0, 1))
         return returns
@@ -160,9 +161,11 @@ class ActorCriticLearner:
         # The planning reward's scale c^p is applied here and not to the reward, so that its critic, and the running
         # scale, need not follow a reward that fades away.
         advantages = self._advantage_scale(returns.advantage) if settings.normalise_advantages else returns.advantage
-        advantage = advantages[..., REAL_REWARD]
-        if self.network.plans:
-            advantage = advantage + self._planning_reward_scale(progress) * advantages[..., PLANNING_REWARD]
+        scales = settings.reward_scales(progress)
+        advantage = sum(
+            (scales[name] * advantages[..., column] for column, name in enumerate(self.network.reward_names)),
+            start=torch.zeros_like(advantages[..., 0]),
+        )
         if settings.objective == "ppo":
             ratio = log_ratio.exp()
             clipped = ratio.clamp(1 - settings.clip_ratio, 1 + settings.clip_ratio)
@@ -173,10 +176,10 @@ class ActorCriticLearner:
         real = unroll.given.next_is_real[:-1]
         entropy, reset_entropy = _entropy(output.logits[:-1]), _entropy(output.reset_logits[:-1])
         error = (returns.target - output.value[:-1]) * self._advantage_scale.factor  # ones if not normalised
+        entropies = {"real": entropy * real, "imaginary": entropy * ~real + reset_entropy * unroll.reset_acts}
         losses = {
             "policy": total(policy_loss),
-            "entropy_real": -total(entropy * real),
-            "entropy_imaginary": -total(entropy * ~real + reset_entropy * unroll.reset_acts),
+            **{f"entropy_{name}": -total(entropies[name]) for name in settings.entropy_costs()},
             "features": total(output.features[:-1].square().sum(-1)),
             "real_logits": total(output.logits[:-1].square().sum(-1) * real),
         }
@@ -188,19 +191,17 @@ class ActorCriticLearner:
     def _total(self) -> Callable[[Tensor], Tensor]:
         return torch.mean if self.settings.loss_reduction == "mean" else torch.sum
 
-    def _planning_reward_scale(self, progress: float) -> float:
-        """c^p, annealed linearly."""
-        first, final = self.settings.planning_reward_scale, self.settings.final_planning_reward_scale
-        return first + (final - first) * progress
-
     def _descend(self, losses: dict[str, Tensor]) -> Tensor:
         """One gradient step; returns the gradient's norm before clipping."""
-        assert losses.keys() == self.loss_scales.keys()
+        if losses.keys() != self.loss_scales.keys():
+            raise RuntimeError(
+                f"losses {sorted(losses)} and scales {sorted(self.loss_scales)} must have the same names"
+            )
         for name, loss in losses.items():
             if not torch.isfinite(loss):
                 raise NotFiniteError(
                     f"the agent's loss {name!r} is {loss.item()} in gradient step {self.updates + 1}; the weights are "
-                    f"those of the step before. Lower the learning rate, or look at the rewards and observations"
+                    f"those of the step before. Lower the learning rate, or check the rewards and observations"
                 )
         self._optimiser.zero_grad()
         torch.stack([self.loss_scales[name] * loss for name, loss in losses.items()]).sum().backward()
@@ -219,7 +220,7 @@ class ActorCriticLearner:
         real = unroll.given.next_is_real[:-1].float()
         # Per real step, and per imaginary step for both of its actions together
         metrics["agent/entropy_real"] = -losses["entropy_real"].detach() / self._total(real)
-        if self.network.plans:
+        if "entropy_imaginary" in losses:
             imaginary = self._total(1 - real).clamp(min=1e-8)  # there are none where the stage length is 1
             metrics["agent/entropy_imaginary"] = -losses["entropy_imaginary"].detach() / imaginary
         # How far the policy has moved from the one that acted: an estimate of the Kullback-Leibler divergence
@@ -230,7 +231,7 @@ class ActorCriticLearner:
     # ------------------------------------------------------------------------------------------- its state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that learning goes on from, as one flat dict of tensors: network, optimiser, scales, generator."""
+        """Everything that learning depends on, as one flat dict of tensors: network, optimiser, scales, generator."""
         state = {f"network/{name}": value for name, value in self.network.state_dict().items()}
         for name, parameter in self.network.named_parameters():
             for part, value in self._optimiser.state.get(parameter, {}).items():
@@ -239,7 +240,7 @@ class ActorCriticLearner:
         return {**state, "updates": torch.tensor(self.updates), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over a state; tensors are copied."""
+        """Continue from a state; tensors are copied."""
 
         def under(prefix: str) -> dict[str, Tensor]:
             return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}

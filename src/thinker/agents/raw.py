@@ -1,40 +1,85 @@
-"""The raw MDP as the simplest augmented one: stages of one step, nothing imagined, only the real state to see.
-
-The paper's baseline so runs through the same code as the agent that plans.
-"""
+"""The paper's baseline: the same actor-critic on the raw MDP, with an encoder like the world model's."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal, get_args
+
 import torch
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
-from torch import Tensor
+from torch import nn
 
+from thinker.agents.encoders import StateEncoder
+from thinker.agents.learned import LearnedAgentSpec
+from thinker.agents.network import (
+    LAST_REAL,
+    AgentInput,
+    AgentNetwork,
+    AgentOutput,
+    Memory,
+    build_seeded,
+    final_layer,
+    observation_spaces,
+)
+from thinker.agents.settings import NetworkSize, check_choice
 from thinker.augmented import ThinkerEnv
-from thinker.world_model.protocol import NodeOutput
+from thinker.errors import UserError
+from thinker.nn.blocks import initialise, one_hot_action
+from thinker.nn.scale import RunningScale
 
 
-class NoModel:
-    """A world model that knows nothing and is never unrolled."""
+class RawNetwork(AgentNetwork):
+    """An encoder of the real state, and one final layer for the policy and its value."""
 
-    def __init__(self, num_actions: int) -> None:
+    observes = ("real_state",)
+    reward_names = ("real",)
+
+    def __init__(self, state_space: spaces.Box, num_actions: int, *, size: NetworkSize = "small") -> None:
+        super().__init__()
         self.num_actions = num_actions
-        self.hidden_shape = (1,)
+        encoder = StateEncoder(state_space, num_actions, size)
+        self.encoders = nn.ModuleDict({"real_state": encoder})
+        initialise(self.encoders)
+        self.reward_scale = RunningScale([0])
+        self.heads = final_layer(encoder.width + num_actions + 1, (num_actions, 1))
 
-    def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
-        zeros = torch.zeros(len(observation))
-        policy = torch.full((len(observation), self.num_actions), 1 / self.num_actions)
-        return NodeOutput(zeros.unsqueeze(1), zeros, policy, zeros, zeros, None)
+    def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
+        leading = given.episode_start.shape
+        flat = given.map(lambda x: x.flatten(0, 1))
+        last_action = flat.last_action[:, LAST_REAL]
+        encoded = self.encoders["real_state"](flat.observation["real_state"], last_action)
+        one_hot = one_hot_action(last_action, self.num_actions)
+        features = torch.cat((encoded, one_hot, self.reward_scale(flat.last_reward)), 1)
+        logits, value = self.heads(features).split((self.num_actions, 1), 1)
+        reset_logits = logits.new_zeros(len(logits), 2)
+        outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
+        return AgentOutput(*outputs), memory
 
-    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
-        raise RuntimeError("a stage of one step has nothing to unroll; use a world model for longer stages")
+    @torch.no_grad()
+    def update_scales(self, given: AgentInput) -> None:
+        self.reward_scale.update(given.last_reward.flatten(0, 1))
 
 
-def raw_env(envs: VectorEnv, *, discount: float = 0.97, seed: int | None = None) -> ThinkerEnv:
-    """``envs`` as they are, in the form that agents act in."""
-    space = envs.single_action_space
-    if not isinstance(space, spaces.Discrete):
-        raise TypeError(f"the agents act in Discrete action spaces, not {space}; discretise the actions with a wrapper")
-    return ThinkerEnv(
-        envs, NoModel(int(space.n)), stage_length=1, discount=discount, observe=("real_state",), seed=seed
-    )
+@dataclass(frozen=True)
+class RawAgentSpec(LearnedAgentSpec):
+    """The actor-critic without planning, on the raw MDP."""
+
+    network_size: NetworkSize = "small"  # of the encoder
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "network_size", get_args(NetworkSize))
+
+    @property
+    def mdp(self) -> Literal["augmented", "raw"]:
+        return "raw"
+
+    def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
+        seen = observation_spaces(env)
+        if tuple(seen) != RawNetwork.observes:
+            raise UserError(
+                f"this agent sees only the real state, but the environment shows {', '.join(seen)}; make it with "
+                f"observe=('real_state',)"
+            )
+        space, num_actions = seen["real_state"], env.num_actions
+        return build_seeded(lambda: RawNetwork(space, num_actions, size=self.network_size), seed, device)

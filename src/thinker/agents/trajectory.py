@@ -1,6 +1,6 @@
-"""What happened in one unroll of all environments: preallocated storage that the agent fills and the learner reads.
+"""What happened in one unroll of all environments: preallocated storage that an actor fills and a learner reads.
 
-A trajectory holds nothing that outlives the learner's call: the agent itself remembers where it stands.
+A trajectory holds nothing that outlives the learner's call: the actor itself remembers where it is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinker.agents.memory import Memory
-from thinker.agents.networks import AgentInput
+from thinker.agents.network import AgentInput, Memory
+from thinker.errors import UserError
+from thinker.interfaces import Decision
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Trajectory:
 
     def __init__(self, num_steps: int, num_envs: int, num_rewards: int, device: torch.device | None = None) -> None:
         if num_steps < 1:
-            raise ValueError(f"a trajectory needs at least one step, not {num_steps}")
+            raise UserError(f"a trajectory needs at least one step, not {num_steps}")
         self.num_steps, self.num_envs = num_steps, num_envs
+        self._written = 0
 
         def zeros(time: int, *shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(time, num_envs, *shape, dtype=dtype, device=device)
@@ -66,47 +68,59 @@ class Trajectory:
             memory={},
         )
 
-    def begin(self, memory: Memory) -> None:
-        """Begin a new unroll with the agent's ``memory`` [E, ...] before its first step."""
-        self._unroll.memory.clear()
-        self._unroll.memory.update(memory)
+    @property
+    def is_complete(self) -> bool:
+        """Whether all steps of the unroll have been written; the next one begins a new unroll."""
+        return self._written == self.num_steps
 
-    def write_input(self, t: int, given: AgentInput, value: Tensor) -> None:
-        """What the agent saw at step ``t``, 0 .. T, and what its critic made of it."""
-        for key, seen in given.observation.items():
-            if key not in self._observation:
-                shape = _stored_shape(seen)
-                size = (self.num_steps + 1, *shape)
-                self._observation[key] = torch.zeros(size, dtype=seen.dtype, device=seen.device)
-            self._observation[key][t].copy_(_stored(seen))
-        stored = self._unroll.given
-        stored.episode_start[t] = given.episode_start
-        stored.next_is_real[t] = given.next_is_real
-        stored.last_action[t] = given.last_action
-        stored.last_reward[t] = given.last_reward
-        self._unroll.value[t] = value
-
-    def write_step(
+    def write(
         self,
-        t: int,
+        given: AgentInput,
+        memory: Memory,
+        decision: Decision,
         *,
-        action: Tensor,
-        log_prob: Tensor,
         reset_acts: Tensor,
         reward: Tensor,
         terminated: Tensor,
         truncated: Tensor,
         final_value: Tensor,
     ) -> None:
-        """What came of the action taken at step ``t``, 0 .. T - 1; each [E, ...]."""
-        unroll = self._unroll
-        unroll.action[t] = action
-        unroll.log_prob[t] = log_prob
+        """Add one step: what the network was ``given``, its ``memory`` before, its ``decision``, and the outcome."""
+        if decision.log_prob is None or decision.value is None:
+            raise UserError("only decisions with log_prob and value can be learned from; this actor gives none")
+        if self.is_complete:
+            self._written = 0
+        if self._written == 0:
+            self._unroll.memory.clear()
+            self._unroll.memory.update(memory)
+        t, unroll = self._written, self._unroll
+        self._write_input(t, given, decision.value)
+        unroll.action[t] = decision.actions
+        unroll.log_prob[t] = decision.log_prob
         unroll.reset_acts[t] = reset_acts
         unroll.reward[t] = reward
         unroll.terminated[t] = terminated
         unroll.truncated[t] = truncated
         unroll.final_value[t] = final_value
+        self._written += 1
+
+    def write_last(self, given: AgentInput, value: Tensor) -> None:
+        """Add what the network was given after the last step, and its value there: the bootstrap."""
+        self._write_input(self.num_steps, given, value)
+
+    def _write_input(self, t: int, given: AgentInput, value: Tensor) -> None:
+        for key, seen in given.observation.items():
+            stored_value = _stored(seen)
+            if key not in self._observation:
+                size = (self.num_steps + 1, *stored_value.shape)
+                self._observation[key] = torch.zeros(size, dtype=seen.dtype, device=seen.device)
+            self._observation[key][t].copy_(stored_value)
+        stored = self._unroll.given
+        stored.episode_start[t] = given.episode_start
+        stored.next_is_real[t] = given.next_is_real
+        stored.last_action[t] = given.last_action
+        stored.last_reward[t] = given.last_reward
+        self._unroll.value[t] = value
 
     def read(self, environments: Tensor | None = None) -> Unroll:
         """The unrolls of the ``environments`` [B], or of all without a copy."""
@@ -130,10 +144,6 @@ class Trajectory:
             final_value=chosen(unroll.final_value),
             memory=memory if environments is None else {key: x[environments] for key, x in memory.items()},
         )
-
-
-def _stored_shape(seen: Tensor) -> tuple[int, ...]:
-    return tuple(_stored(seen).shape)
 
 
 def _stored(seen: Tensor) -> Tensor:

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from thinker.augmented.tree import NOTHING_WRONG, first_wrong_action
-from thinker.world_model.protocol import NodeOutput
+from thinker.errors import UserError
+from thinker.interfaces import NodeOutput
+
+Name = TypeVar("Name", bound=str)
 
 
 def check_settings(stage_length: int, max_depth: int | None, discount: float, output: str) -> None:
-    """Errors for settings of `ThinkerEnv` that make no sense."""
+    """Raise an error for invalid settings of `ThinkerEnv`."""
     if isinstance(stage_length, bool) or not isinstance(stage_length, int | np.integer) or stage_length < 1:
-        raise ValueError(f"stage_length is {stage_length!r}; it must be an integer of at least 1 (1: no planning)")
+        raise UserError(f"stage_length is {stage_length!r}; it must be an integer of at least 1 (1: no planning)")
     if max_depth is not None and (not isinstance(max_depth, int | np.integer) or max_depth < 1):
-        raise ValueError(f"max_depth is {max_depth!r}; it must be an integer of at least 1, or None for no limit")
+        raise UserError(f"max_depth is {max_depth!r}; it must be an integer of at least 1, or None for no limit")
     if not 0 <= discount <= 1:
-        raise ValueError(f"discount is {discount!r}; it must lie between 0 and 1")
+        raise UserError(f"discount is {discount!r}; it must lie between 0 and 1")
     if output not in ("torch", "numpy"):
-        raise ValueError(f"output is {output!r}; it must be 'torch' or 'numpy'")
+        raise UserError(f"output is {output!r}; it must be 'torch' or 'numpy'")
 
 
-def check_names(argument: str, names: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+def check_names(argument: str, names: Iterable[Name], known: tuple[str, ...]) -> tuple[Name, ...]:
     """``names`` as a tuple, or an error that lists what can be asked for."""
     if isinstance(names, str):
         raise TypeError(f"{argument} is a collection of names, not the string {names!r}; write {argument}=({names!r},)")
     names = tuple(names)
     for name in names:
         if name not in known:
-            raise ValueError(f"{argument} has the unknown name {name!r}; known are {', '.join(map(repr, known))}")
+            raise UserError(f"{argument} has the unknown name {name!r}; known are {', '.join(map(repr, known))}")
     return names
 
 
@@ -38,14 +42,14 @@ def checked_actions(actions: np.ndarray | Tensor, num_envs: int, num_actions: in
     """The caller's ``actions`` as int64 [E, 2], if they are what they should be. The caller's are not written to."""
     pairs = actions.detach().cpu().numpy() if isinstance(actions, Tensor) else np.asarray(actions)
     if pairs.shape != (num_envs, 2) or pairs.dtype.kind not in "iu":
-        raise ValueError(
+        raise UserError(
             f"actions must be integers of shape ({num_envs}, 2): per environment the imaginary or real action and the "
             f"reset action; got shape {pairs.shape} and dtype {pairs.dtype}"
         )
     pairs = np.ascontiguousarray(pairs, np.int64)
     wrong = first_wrong_action(pairs, num_actions)
     if wrong != NOTHING_WRONG:
-        raise ValueError(
+        raise UserError(
             f"the actions of environment {wrong} are {pairs[wrong].tolist()}; the first must be 0 to "
             f"{num_actions - 1}, the second (reset) 0 or 1"
         )
@@ -59,7 +63,7 @@ def checked_policy(policy: np.ndarray | Tensor | None, num_envs: int, num_action
     rows = policy.detach().cpu().numpy() if isinstance(policy, Tensor) else np.asarray(policy)
     rows = rows.astype(np.float32)
     if rows.shape != (num_envs, num_actions) or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-3):
-        raise ValueError(
+        raise UserError(
             f"policy must hold probabilities of shape ({num_envs}, {num_actions}) whose rows sum to 1; got shape "
             f"{rows.shape}, smallest {rows.min()}, sums {rows.sum(-1)}"
         )
@@ -82,18 +86,18 @@ def checked_output(
         or output.termination.shape != (count,)
     ):
         shapes = {name: tuple(getattr(output, name).shape) for name in ("value", "policy", "reward", "termination")}
-        raise ValueError(
-            f"the model's {call}() gave {shapes} for {count} nodes; value, reward and termination must be of shape "
+        raise UserError(
+            f"the model's {call}() returned {shapes} for {count} nodes; value, reward and termination must be of shape "
             f"({count},) and policy of shape ({count}, {num_actions})"
         )
     if output.hidden.shape[0] != count or (hidden_shape is not None and output.hidden.shape[1:] != hidden_shape):
-        raise ValueError(
-            f"the model's {call}() gave hidden of shape {tuple(output.hidden.shape)} for {count} nodes; expected "
+        raise UserError(
+            f"the model's {call}() returned hidden of shape {tuple(output.hidden.shape)} for {count} nodes; expected "
             f"{(count, *(('...',) if hidden_shape is None else hidden_shape))}, the same from root() and unroll()"
         )
     if output.state is not None and output.state.shape != (count, *observation_shape):
-        raise ValueError(
-            f"the model's {call}() gave state of shape {tuple(output.state.shape)} for {count} nodes; expected "
+        raise UserError(
+            f"the model's {call}() returned state of shape {tuple(output.state.shape)} for {count} nodes; expected "
             f"{(count, *observation_shape)}, the shape of the observations"
         )
     return _numpy(output.value), _numpy(output.policy), _numpy(output.reward), _numpy(output.termination)
@@ -103,9 +107,9 @@ def _numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().contiguous().numpy()
 
 
-def not_finite(call: str, environment: int) -> ValueError:
-    """The error for a model that gave a number that is none."""
-    return ValueError(
-        f"the model's {call}() gave NaN or infinity for environment {environment}. If the model is being trained, "
+def not_finite(call: str, environment: int) -> UserError:
+    """The error for a model that returned a non-finite value."""
+    return UserError(
+        f"the model's {call}() returned NaN or infinity for environment {environment}. If the model is being trained, "
         f"lower its learning rate or check the rewards; if it is your own, check its outputs"
     )

@@ -18,26 +18,22 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from thinker.augmented import tree as search
-from thinker.augmented.checks import (
-    check_names,
-    check_settings,
-    checked_actions,
-    checked_output,
-    checked_policy,
-    not_finite,
-)
-from thinker.augmented.episodes import Episodes
+from thinker.augmented.checks import check_names, check_settings, checked_actions, checked_policy, not_finite
+from thinker.augmented.episodes import EpisodeTracker
+from thinker.augmented.nodes import Nodes
 from thinker.augmented.real import adapt
-from thinker.augmented.representation import NO_COLUMN, Extra, Hidden, layout, represent
-from thinker.augmented.rows import Rows
-from thinker.world_model.protocol import EPISODE_START, Learner, NodeOutput, WorldModel
-from thinker.world_model.transition import RealTransition
+from thinker.augmented.representation import NO_COLUMN, Extra, FeatureGroup, layout, represent
+from thinker.augmented.view import TreeView
+from thinker.errors import UserError
+from thinker.interfaces import NO_ACTION, RealTransition, TransitionSink, WorldModel
 
 Observe = Literal["tree", "hidden", "root_hidden", "real_state", "predicted_state"]
 """The inputs that can be part of the augmented state (appendix A)."""
 Output = Literal["torch", "numpy"]
 REAL, IMAGINARY = 0, 1
 """Values of ``info["step_kind"]``."""
+DEFAULT_SUCCESS = "is_success"
+"""The entry of ``info`` that tells success, unless the environments' ``metadata["success"]`` names another."""
 
 
 class ThinkerEnv(VectorEnv):
@@ -54,11 +50,13 @@ class ThinkerEnv(VectorEnv):
         discount: γ of the real MDP. The augmented MDP's is γ^(1/K), see `augmented_discount`.
         carry_tree: keep the subtree below the real action for the next stage.
         observe: what the augmented state consists of.
-        hide: groups of features that are shown as zeros in ``tree``: "hints", "base_policy_and_value".
+        mask: groups of features that are shown as zeros in ``tree``: "hints", "base_policy_and_value".
         extra: features added to ``tree``: "action_sequence", "termination".
         output: kind of the observations, "torch" (on the model's device) or "numpy".
         copy: give new arrays on every step. If False, ``obs["tree"]`` is overwritten by the next step.
-        learner: is told of every real step, see `Learner`; a learned model is trained there.
+        sink: receives every real step, see `TransitionSink`.
+        keep_states: keep the states that the model predicts, for `search_tree`.
+        device: of the observations and of the model's inputs; default: ``model.device`` if there is one, else the CPU.
         seed: used by the first `reset` if it is given none.
         autoreset: False leaves ended episodes to the caller, for environments in DISABLED mode (the single view).
     """
@@ -73,23 +71,24 @@ class ThinkerEnv(VectorEnv):
         discount: float = 0.97,
         carry_tree: bool = True,
         observe: Iterable[Observe] = ("tree", "hidden"),
-        hide: Iterable[Hidden] = (),
+        mask: Iterable[FeatureGroup] = (),
         extra: Iterable[Extra] = (),
         output: Output = "torch",
         copy: bool = True,
-        learner: Learner | None = None,
+        sink: TransitionSink | None = None,
+        keep_states: bool = False,
+        device: torch.device | str | None = None,
         seed: int | None = None,
         autoreset: bool = True,
     ) -> None:
         check_settings(stage_length, max_depth, discount, output)
         self._real = adapt(envs, autoreset)
-        self.model = model
-        self.learner = learner
+        self.sink = sink
         self.envs = envs
         self.num_envs = self._real.num_envs
         self.num_actions = self._real.num_actions
         if model.num_actions != self.num_actions:
-            raise ValueError(
+            raise UserError(
                 f"the model has {model.num_actions} actions but the environments have {self.num_actions}; make the "
                 f"model for this action space"
             )
@@ -113,13 +112,18 @@ class ThinkerEnv(VectorEnv):
         self._pending = search.make_pending(self.num_envs)
         self._new_index = np.zeros(self._tree.parent.shape[1], np.int32)
         self._every_env = np.arange(self.num_envs)
-        self._root_rows = self._every_env * stage_length
-        self._hidden_rows: Rows | None = None
-        self._state_rows: Rows | None = None
+        self._nodes = Nodes(
+            model,
+            self._real.observation_space,
+            self.num_envs,
+            stage_length,
+            keep_states=keep_states or "predicted_state" in self.observe,
+            device=torch.device(getattr(model, "device", "cpu") if device is None else device),
+        )
         absent = slice(NO_COLUMN, NO_COLUMN)
         self._sequence_column: int = self.layout.slices.get("action_sequence", absent).start
         self._termination_column: int = self.layout.slices.get("termination", absent).start
-        self._hidden_columns = self.layout.columns_of(hide)
+        self._masked_columns = self.layout.columns_of(mask)
         self._representation = np.zeros((self.num_envs, self.layout.size), np.float32)
         self._root_value = np.zeros(self.num_envs)
         self._max_return = np.zeros(self.num_envs)
@@ -129,7 +133,8 @@ class ThinkerEnv(VectorEnv):
         self._stage = 0
         self._observation = np.zeros(0)
         self._last_action = np.zeros(0, np.int64)
-        self._episodes = Episodes(self.num_envs)
+        self._episodes = EpisodeTracker(self.num_envs, envs.metadata.get("success", DEFAULT_SUCCESS))
+        self._last_transition: RealTransition | None = None
 
         self.single_action_space = spaces.MultiDiscrete([self.num_actions, 2])
         self.single_observation_space = spaces.Dict({key: self._space_of(key) for key in self.observe})
@@ -146,13 +151,14 @@ class ThinkerEnv(VectorEnv):
             raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         self._observation, info = self._real.reset(seed, options)
-        if self.learner is not None:
-            self.learner.abandon()
+        self._last_transition = None
+        if self.sink is not None:
+            self.sink.abandon_episodes()
         search.clear(self._tree, self._every_env)
         self._episodes.reset()
         self._step = 1
-        self._plant_roots(np.full(self.num_envs, EPISODE_START))
-        return self._observe(), {**info, **self._info(REAL, np.zeros(self.num_envs, np.float32))}
+        self._plant_roots(np.full(self.num_envs, NO_ACTION))
+        return self._observations(), {**info, **self._info(REAL, np.zeros(self.num_envs, np.float32))}
 
     def step(
         self, actions: np.ndarray | Tensor, policy: np.ndarray | Tensor | None = None
@@ -176,14 +182,7 @@ class ThinkerEnv(VectorEnv):
         self._step += 1
         count = search.move(tree, pending, actions, self._stage, self.discount, self.stage_length)
         if count:
-            assert self._hidden_rows is not None
-            hidden = self._hidden_rows.read(pending.parent_row[:count])
-            with torch.no_grad():
-                output = self.model.unroll(hidden, torch.from_numpy(pending.action[:count]).to(hidden.device))
-            value, policy, reward, termination = self._numbers(output, count, "unroll")
-            self._hidden_rows.write(pending.row[:count], output.hidden)
-            if self._state_rows is not None:
-                self._state_rows.write(pending.row[:count], self._state_of(output))
+            value, policy, reward, termination = self._nodes.unroll(pending, count)
             wrong = search.receive(tree, pending, count, reward, value, policy, termination, self.discount)
             if wrong != search.NOTHING_WRONG:
                 raise not_finite("unroll", pending.environment[wrong])
@@ -194,7 +193,7 @@ class ThinkerEnv(VectorEnv):
         planning_reward = (self._max_return - max_return_before).astype(np.float32)
         nothing_ended = np.zeros(self.num_envs, bool)
         info = self._info(IMAGINARY, planning_reward)
-        return self._observe(), np.zeros(self.num_envs), nothing_ended, nothing_ended.copy(), info
+        return self._observations(), np.zeros(self.num_envs), nothing_ended, nothing_ended.copy(), info
 
     def _real_step(
         self, actions: np.ndarray, policy: np.ndarray | None
@@ -210,32 +209,37 @@ class ThinkerEnv(VectorEnv):
         # The last states of episodes: what the agent would have seen there, had the episode gone on. Truncated
         # episodes are bootstrapped from it; nothing of it is carried into the next episode.
         final_value = np.zeros(self.num_envs, np.float32)
-        last = np.flatnonzero(ended | real.now_terminated | real.now_truncated)
+        now_ended = real.now_terminated | real.now_truncated
+        last = np.flatnonzero(ended | now_ended)
         if len(last):
-            final_value[last], final_observations = self._plant_final(last, real.final_observation[last], action[last])
+            final_value[last], final_observations = self._final(last, real.final_observation[last], action[last])
             self._add_final_info(info, last, final_observations, ended)
             search.clear(self._tree, np.flatnonzero(ended))
-        self._episodes.count(info, real.reward, real.happened, ended)
+        self._episodes.count(info, real, ended, now_ended)
 
         self._observation = real.observation
-        if self.learner is not None:
-            self.learner.observe(
-                RealTransition(
-                    observation=observation,
-                    action=action,
-                    policy=policy,
-                    root_value=root_value,
-                    reward=real.reward.astype(np.float32),
-                    terminated=real.now_terminated,
-                    truncated=real.now_truncated,
-                    next_observation=real.final_observation,
-                    final_value=np.where(real.now_terminated | real.now_truncated, final_value, np.float32(0)),
-                    valid=real.happened,
-                )
+        self._push(
+            RealTransition(
+                observation=observation,
+                action=action,
+                policy=policy,
+                root_value=root_value,
+                reward=real.reward.astype(np.float32),
+                terminated=real.now_terminated.copy(),
+                truncated=real.now_truncated.copy(),
+                next_observation=real.final_observation,
+                final_value=np.where(now_ended, final_value, np.float32(0)),
+                valid=real.happened,
             )
-        self._plant_roots(np.where(ended, EPISODE_START, action))
+        )
+        self._plant_roots(np.where(ended, NO_ACTION, action))
         info |= self._info(REAL, np.zeros(self.num_envs, np.float32))
-        return self._observe(), real.reward, real.terminated, real.truncated, info
+        return self._observations(), real.reward, real.terminated, real.truncated, info
+
+    def _push(self, transition: RealTransition) -> None:
+        self._last_transition = transition
+        if self.sink is not None:
+            self.sink.add(transition)
 
     def refresh(self) -> dict[str, Any]:
         """At a stage's start, ask the model for the roots again, and return the new observations.
@@ -245,7 +249,7 @@ class ThinkerEnv(VectorEnv):
         if self._step != 1:
             raise RuntimeError(f"refresh() belongs at a stage's start, not after step {self._step} of the stage")
         self._plant_roots(self._last_action)
-        return self._observe()
+        return self._observations()
 
     # ---------------------------------------------------------------------------------------- roots and outputs
 
@@ -253,37 +257,25 @@ class ThinkerEnv(VectorEnv):
         """Begin a stage in every environment at its real observation."""
         self._last_action = last_action
         self._stage += 1
-        with torch.no_grad():
-            output = self.model.root(torch.from_numpy(self._observation), torch.from_numpy(last_action))
-        value, policy, _, _ = self._numbers(output, self.num_envs, "root")
-        if self._hidden_rows is None:
-            self._hidden_rows = Rows(output.hidden, self.num_envs * self.stage_length)
-            if "predicted_state" in self.observe:
-                # One row more than there are nodes: the zero state below a predicted termination.
-                self._state_rows = Rows(self._state_of(output), self.num_envs * self.stage_length + 1)
-        self._hidden_rows.write(self._root_rows, output.hidden)
-        if self._state_rows is not None:
-            self._state_rows.write(self._root_rows, self._state_of(output))
+        value, policy, _, _ = self._nodes.plant(self._observation, last_action)
         self._plant(self._every_env, value, policy)
 
-    def _plant_final(
+    def _final(
         self, which: np.ndarray, observation: np.ndarray, last_action: np.ndarray
     ) -> tuple[np.ndarray, list[dict[str, Any]]]:
         """Root values and augmented observations [n] of the final states of the environments ``which`` [n]."""
-        with torch.no_grad():
-            output = self.model.root(torch.from_numpy(observation), torch.from_numpy(last_action))
-        value, policy, _, _ = self._numbers(output, len(which), "root")
+        (value, policy, _, _), hidden, state = self._nodes.evaluate(observation, last_action)
         self._plant(which, value, policy)
         seen: dict[str, Tensor] = {}
         for key in self.observe:
             if key == "tree":
-                seen[key] = self._to_device(torch.from_numpy(self._representation[which]))
+                seen[key] = self._nodes.to_device(self._representation[which])
             elif key in ("hidden", "root_hidden"):
-                seen[key] = self._observed_hidden(output.hidden)
+                seen[key] = hidden
             elif key == "real_state":
-                seen[key] = self._to_device(torch.from_numpy(observation))
+                seen[key] = self._nodes.to_device(observation)
             else:
-                seen[key] = self._state_of(output)
+                seen[key] = self._nodes.state_of(state)
         batch = self._as_output(seen)
         rows = [{key: value[i] for key, value in batch.items()} for i in range(len(which))]
         return self._root_value[which].astype(np.float32), rows
@@ -306,25 +298,24 @@ class ThinkerEnv(VectorEnv):
             self._root_value,
             self._max_return,
         )
-        if len(self._hidden_columns):
-            self._representation[:, self._hidden_columns] = 0.0
+        if len(self._masked_columns):
+            self._representation[:, self._masked_columns] = 0.0
 
-    def _observe(self) -> dict[str, Any]:
-        assert self._hidden_rows is not None
+    def _observations(self) -> dict[str, Any]:
+        nodes, tree = self._nodes, self._tree
         seen: dict[str, Tensor] = {}
         for key in self.observe:
             if key == "tree":
-                tree = self._to_device(torch.from_numpy(self._representation))
-                seen[key] = tree.clone() if self.copy else tree
+                representation = nodes.to_device(self._representation)
+                seen[key] = representation.clone() if self.copy else representation
             elif key == "hidden":
-                rows = self._tree.row[self._every_env, self._tree.current]
-                seen[key] = self._observed_hidden(self._hidden_rows.read(rows))
+                seen[key] = nodes.hidden(tree.row[self._every_env, tree.current])
             elif key == "root_hidden":
-                seen[key] = self._observed_hidden(self._hidden_rows.read(self._root_rows))
+                seen[key] = nodes.hidden(nodes.root_rows)
             elif key == "real_state":
-                seen[key] = self._to_device(torch.from_numpy(self._observation.copy()))
-            elif self._state_rows is not None:
-                seen[key] = self._state_rows.read(self._tree.state_row[self._every_env, self._tree.current])
+                seen[key] = nodes.to_device(self._observation.copy())
+            else:
+                seen[key] = nodes.states(tree.state_row[self._every_env, tree.current])
         return self._as_output(seen)
 
     def _info(self, kind: int, planning_reward: np.ndarray) -> dict[str, Any]:
@@ -348,14 +339,13 @@ class ThinkerEnv(VectorEnv):
     # ---------------------------------------------------------------------------------------------- exact resume
 
     def state_dict(self) -> dict[str, Any]:
-        """Trees, hidden states and counters: all but the real environments, the model and the learner.
+        """Trees, hidden states and counters: all but the real environments and the model.
 
         Plain dicts of arrays, tensors and numbers. They are the live ones: copy or write them before the next step.
         """
         return {
             "tree": self._tree._asdict(),
-            "hidden": self._hidden_rows.state_dict() if self._hidden_rows else None,
-            "state": self._state_rows.state_dict() if self._state_rows else None,
+            "nodes": self._nodes.state_dict(),
             "real": self._real.state_dict(),
             "step": self._step,
             "stage": self._stage,
@@ -365,17 +355,15 @@ class ThinkerEnv(VectorEnv):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``, saved by an environment that was made with the same arguments.
+        """Continue from ``state``, saved by an environment that was made with the same arguments.
 
         Restore the real environments after it: they may be reset here.
         """
-        if self._hidden_rows is None and state["hidden"] is not None:
+        if self._step == 0 and state["nodes"]["hidden"] is not None:
             self.reset()  # makes room for the hidden states
         for name, array in state["tree"].items():
             getattr(self._tree, name)[...] = array
-        for rows, saved in ((self._hidden_rows, state["hidden"]), (self._state_rows, state["state"])):
-            if rows is not None:
-                rows.load_state_dict(saved)
+        self._nodes.load_state_dict(state["nodes"])
         self._real.load_state_dict(state["real"])
         self._step, self._stage = int(state["step"]), int(state["stage"])
         self._observation, self._last_action = np.array(state["observation"]), np.array(state["last_action"])
@@ -383,6 +371,42 @@ class ThinkerEnv(VectorEnv):
         self._represent()
 
     # ------------------------------------------------------------------------------------------------- the rest
+
+    @property
+    def model(self) -> WorldModel:
+        """The world model that is searched in."""
+        return self._nodes.model
+
+    @model.setter
+    def model(self, model: WorldModel) -> None:
+        self._nodes.model = model
+
+    @property
+    def device(self) -> torch.device:
+        """Where observations lie."""
+        return self._nodes.device
+
+    @property
+    def real_observation(self) -> np.ndarray:
+        """The real states [E, *observation_shape] at which this stage began."""
+        return self._observation.copy()
+
+    @property
+    def last_transition(self) -> RealTransition | None:
+        """The last real step of all environments; None right after a reset."""
+        return self._last_transition
+
+    def search_tree(self) -> TreeView:
+        """The search trees as they are now, read-only."""
+        return TreeView(self._tree, self._state_at)
+
+    def _state_at(self, environment: int, node: int) -> np.ndarray | None:
+        if node == search.ROOT:
+            state: np.ndarray = self._observation[environment].copy()
+            return state
+        if self._tree.stage[environment, node] != self._stage:
+            return None
+        return self._nodes.kept_state(int(self._tree.state_row[environment, node]))
 
     def decode(self, tree: Any) -> dict[str, Any]:
         """Split a tree representation [..., size] of this environment into its named parts."""
@@ -401,37 +425,7 @@ class ThinkerEnv(VectorEnv):
             return spaces.Box(-np.inf, np.inf, (self.layout.size,), np.float32)
         if key in ("real_state", "predicted_state"):
             return self._real.observation_space
-        return spaces.Box(-np.inf, np.inf, self._hidden_shape(), np.float32)
-
-    def _hidden_shape(self) -> tuple[int, ...]:
-        declared = getattr(self.model, "hidden_shape", None)
-        if declared is not None:
-            return tuple(declared)
-        space = self._real.observation_space
-        with torch.no_grad():
-            output = self.model.root(
-                torch.from_numpy(np.zeros((1, *space.shape), space.dtype)), torch.tensor([EPISODE_START])
-            )
-        self._numbers(output, 1, "root")
-        return tuple(self._observed_hidden(output.hidden).shape[1:])
-
-    def _observed_hidden(self, hidden: Tensor) -> Tensor:
-        choose = getattr(self.model, "observe_hidden", None)
-        return (hidden if choose is None else choose(hidden)).float()
-
-    def _numbers(self, output: NodeOutput, count: int, call: str) -> tuple[np.ndarray, ...]:
-        hidden_shape = None if self._hidden_rows is None else self._hidden_rows.shape
-        return checked_output(output, count, self.num_actions, hidden_shape, self._real.observation_space.shape, call)
-
-    def _state_of(self, output: NodeOutput) -> Tensor:
-        if output.state is None:
-            raise ValueError(
-                "observe has 'predicted_state', but this model predicts no states; leave it out, or use another model"
-            )
-        return output.state
-
-    def _to_device(self, tensor: Tensor) -> Tensor:
-        return tensor if self._hidden_rows is None else tensor.to(self._hidden_rows.device)
+        return spaces.Box(-np.inf, np.inf, self._nodes.visible_shape, np.float32)
 
     def _as_output(self, seen: dict[str, Tensor]) -> dict[str, Any]:
         return seen if self.output == "torch" else {key: value.cpu().numpy() for key, value in seen.items()}

@@ -1,4 +1,4 @@
-"""Gymnasium's episode statistics, counted in real steps."""
+"""Gymnasium's episode statistics, counted in real steps, and whether episodes were a success."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from thinker.augmented.real import RealStep
 
-class Episodes:
-    """Return, length and seconds of the episodes under way in E environments."""
 
-    def __init__(self, num_envs: int) -> None:
+class EpisodeTracker:
+    """Return, length, seconds and success of the running episodes of E environments.
+
+    ``success`` is the entry of ``info`` that tells whether an episode that ends was a success.
+    """
+
+    def __init__(self, num_envs: int, success: str) -> None:
+        self._success_entry = success
+        self._tells_success = False
+        self._success = np.zeros(num_envs, bool)
         self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
         self._start = np.zeros(num_envs)
@@ -20,12 +28,21 @@ class Episodes:
         """New episodes begin everywhere."""
         self._return[:] = 0
         self._length[:] = 0
+        self._success[:] = False
         self._start[:] = time.perf_counter()
 
-    def count(self, info: dict[str, Any], reward: np.ndarray, happened: np.ndarray, ended: np.ndarray) -> None:
-        """Count one real step; where episodes ``ended``, put their statistics into ``info``, unless they are there."""
-        self._return += reward
-        self._length += happened
+    def count(self, info: dict[str, Any], real: RealStep, ended: np.ndarray, now_ended: np.ndarray) -> None:
+        """Count one real step; where episodes ``ended``, put their statistics into ``info``.
+
+        Statistics that a wrapper has already put there are kept. ``now_ended`` is where this very step ended an
+        episode, to be reported now or one stage later (see `RealStep`).
+        """
+        self._return += real.reward
+        self._length += real.happened
+        told = self._told(info) if now_ended.any() else None
+        if told is not None:
+            self._tells_success = True
+            self._success[now_ended] = told[now_ended]
         if not ended.any():
             return
         now = time.perf_counter()
@@ -36,16 +53,34 @@ class Episodes:
                 "t": np.where(ended, now - self._start, 0.0),
             }
             info["_episode"] = ended.copy()
+        if self._tells_success:
+            info["episode"] = {**info["episode"], "success": self._success & ended}
         self._return[ended] = 0
         self._length[ended] = 0
+        self._success[ended] = False
         self._start[ended] = now
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Returns, lengths and seconds so far."""
-        return {"return": self._return, "length": self._length, "seconds": time.perf_counter() - self._start}
+    def _told(self, info: dict[str, Any]) -> np.ndarray | None:
+        """What the environments say about the success of episodes that have just ended, [E] bool."""
+        for source in (info.get("final_info"), info):
+            if isinstance(source, dict) and self._success_entry in source:
+                return np.asarray(source[self._success_entry]).astype(bool)
+        return None
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from ``state``."""
+    def state_dict(self) -> dict[str, Any]:
+        """Returns, lengths, successes and seconds so far."""
+        return {
+            "return": self._return,
+            "length": self._length,
+            "success": self._success,
+            "tells_success": self._tells_success,
+            "seconds": time.perf_counter() - self._start,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from ``state``."""
+        self._success[:] = state["success"]
+        self._tells_success = bool(state["tells_success"])
         self._return[:] = state["return"]
         self._length[:] = state["length"]
         self._start[:] = time.perf_counter() - state["seconds"]

@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from thinker.errors import UnsupportedError, UserError
+
 
 @dataclass(frozen=True)
 class RealStep:
@@ -64,8 +66,8 @@ class RealEnvs(ABC):
         reward = np.asarray(reward, np.float64)
         if not np.isfinite(reward).all():
             wrong = int(np.flatnonzero(~np.isfinite(reward))[0])
-            raise ValueError(
-                f"the real environment {wrong} gave the reward {reward[wrong]}; rewards must be finite. Mend the "
+            raise UserError(
+                f"the real environment {wrong} returned the reward {reward[wrong]}; rewards must be finite. Fix the "
                 f"environment, or clip its rewards with a wrapper"
             )
         # Copies, since an environment may hand out its own buffers and the transition outlives the next step.
@@ -75,13 +77,14 @@ class RealEnvs(ABC):
         observation = np.array(observation)
         expected = (self.num_envs, *self.observation_space.shape)
         if observation.shape != expected or observation.dtype != self.observation_space.dtype:
-            raise ValueError(
-                f"the real environments gave observations of shape {observation.shape} and dtype {observation.dtype}, "
-                f"but their observation space promises {expected} and {self.observation_space.dtype}"
+            raise UserError(
+                f"the real environments returned observations of shape {observation.shape} and dtype "
+                f"{observation.dtype}, but their observation space promises {expected} and "
+                f"{self.observation_space.dtype}"
             )
         if self._check_floats and not np.isfinite(observation).all():
             wrong = int(np.argwhere(~np.isfinite(observation))[0][0])
-            raise ValueError(f"the real environment {wrong} gave an observation with NaN or infinity")
+            raise UserError(f"the real environment {wrong} returned an observation with NaN or infinity")
         return observation
 
 
@@ -94,7 +97,7 @@ class SameStep(RealEnvs):
         final = observation
         if ended.any():
             if "final_obs" not in info:
-                raise ValueError(
+                raise UserError(
                     "an environment in SAME_STEP autoreset mode ended an episode without info['final_obs'], which "
                     "Gymnasium requires; add it, or use autoreset mode DISABLED"
                 )
@@ -171,19 +174,19 @@ class Waiting(RealEnvs):
 def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:
     """Choose how to step ``envs`` by the autoreset mode they declare."""
     if not isinstance(envs, VectorEnv):
-        raise TypeError(
+        raise UnsupportedError(
             f"ThinkerEnv wraps a gymnasium.vector.VectorEnv, not {type(envs).__name__}; wrap a single environment as "
             f"gymnasium.vector.SyncVectorEnv([lambda: env]), or use thinker.make(..., num_envs=None)"
         )
     declared = envs.metadata.get("autoreset_mode")
     if declared is None:
-        raise ValueError(
+        raise UserError(
             f"{envs} does not declare its autoreset mode; set metadata['autoreset_mode'] to one of "
             f"gymnasium.vector.AutoresetMode, as Gymnasium >= 1.1 asks for"
         )
     mode = AutoresetMode(declared) if not isinstance(declared, AutoresetMode) else declared
     if not autoreset and mode is not AutoresetMode.DISABLED:
-        raise ValueError(f"autoreset=False needs environments in autoreset mode DISABLED; these are in {mode.name}")
+        raise UserError(f"autoreset=False needs environments in autoreset mode DISABLED; these are in {mode.name}")
     if mode is AutoresetMode.SAME_STEP:
         return SameStep(envs)
     if mode is AutoresetMode.DISABLED or isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
@@ -194,7 +197,7 @@ def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:
 def _discrete_actions(envs: VectorEnv) -> tuple[int, int]:
     space = envs.single_action_space
     if not isinstance(space, spaces.Discrete):
-        raise TypeError(
+        raise UnsupportedError(
             f"ThinkerEnv supports environments with a Discrete action space, not {space}; the search tree has one "
             f"branch per action. Discretise the actions with a wrapper"
         )
@@ -204,7 +207,7 @@ def _discrete_actions(envs: VectorEnv) -> tuple[int, int]:
 def _box_observations(envs: VectorEnv) -> spaces.Box:
     space = envs.single_observation_space
     if not isinstance(space, spaces.Box):
-        raise TypeError(
+        raise UnsupportedError(
             f"ThinkerEnv supports observation spaces of type Box, of any shape, not {space}; flatten the observation, "
             f"for instance with gymnasium.wrappers.FlattenObservation"
         )

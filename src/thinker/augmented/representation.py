@@ -10,7 +10,9 @@ import numpy as np
 from numba import njit
 
 from thinker.augmented.checks import check_names
-from thinker.augmented.tree import NO_ACTION, NO_NODE, ROOT, Tree
+from thinker.augmented.tree import NO_NODE, ROOT, Tree
+from thinker.errors import UserError
+from thinker.interfaces import NO_ACTION
 
 NO_COLUMN = -1
 """An extra feature that is not part of the layout."""
@@ -21,13 +23,13 @@ Extra = Literal["action_sequence", "termination"]
 """Opt-in features, after the paper's: the actions from the root to the current node, one-hot, and whether the model
 predicts that the episode ends on reaching the current node."""
 
-Hidden = Literal["hints", "base_policy_and_value"]
-"""Groups of features that can be hidden from the agent, for the paper's ablations (appendix E)."""
+FeatureGroup = Literal["hints", "base_policy_and_value"]
+"""Groups of features that can be masked, for the paper's ablations (appendix E)."""
 
 _NODE_PARTS = ("reward", "value", "policy", "action", "child_mean_return", "child_max_return", "child_visits")
 _HINTS = ("child_mean_return", "child_max_return", "child_visits")
 _FROM_VALUE = ("value", "policy", "child_mean_return", "child_max_return")
-_HIDDEN_PARTS: Mapping[str, tuple[str, ...]] = {
+_MASKED_PARTS: Mapping[str, tuple[str, ...]] = {
     # The paper's list: all nine statistics that an agent with memory could compute by itself.
     "hints": (
         *(f"{node}_{part}" for node in ("root", "current") for part in _HINTS),
@@ -60,7 +62,7 @@ class Layout:
         Parts of size 1 lose their last dimension.
         """
         if tree.shape[-1] != self.size:
-            raise ValueError(
+            raise UserError(
                 f"a tree representation with {self.num_actions} actions and stage length {self.stage_length} has "
                 f"{self.size} numbers, but the last dimension of this one is {tree.shape[-1]}"
             )
@@ -68,10 +70,10 @@ class Layout:
             name: tree[..., part.start] if name in _SCALARS else tree[..., part] for name, part in self.slices.items()
         }
 
-    def columns_of(self, hide: Iterable[Hidden]) -> np.ndarray:
-        """The columns that ``hide`` takes from the agent's sight."""
-        names = check_names("hide", hide, get_args(Hidden))
-        parts = sorted({part for name in names for part in _HIDDEN_PARTS[name]})
+    def columns_of(self, mask: Iterable[FeatureGroup]) -> np.ndarray:
+        """The columns that the groups of ``mask`` stand for."""
+        names = check_names("mask", mask, get_args(FeatureGroup))
+        parts = sorted({part for name in names for part in _MASKED_PARTS[name]})
         columns = [np.arange(self.slices[part].start, self.slices[part].stop) for part in parts]
         return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
@@ -101,11 +103,6 @@ def layout(num_actions: int, stage_length: int, *, max_depth: int | None = None,
         slices[name] = slice(start, start + size)
         start += size
     return Layout(num_actions, stage_length, deepest, slices, start)
-
-
-def decode(tree: Array, layout: Layout) -> dict[str, Array]:
-    """Split a tree representation [..., size] into its named parts; see `Layout.decode`."""
-    return layout.decode(tree)
 
 
 @njit(cache=True)

@@ -10,6 +10,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from thinker.augmented.env import ThinkerEnv
+from thinker.errors import UserError
 
 
 class SingleThinkerEnv(gym.Env):
@@ -18,7 +19,7 @@ class SingleThinkerEnv(gym.Env):
     def __init__(self, vector_env: ThinkerEnv) -> None:
         """``vector_env``: one environment (see `single_vector`), with ``output="numpy"`` and ``autoreset=False``."""
         if vector_env.num_envs != 1 or vector_env.output != "numpy":
-            raise ValueError(
+            raise UserError(
                 f"the single view needs a ThinkerEnv of one environment with output='numpy'; this one has "
                 f"{vector_env.num_envs} and output={vector_env.output!r}"
             )

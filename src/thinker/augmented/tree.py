@@ -23,12 +23,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from thinker.interfaces import NO_ACTION
+
 ROOT = 0
 """Index of the root in every tree."""
 NO_NODE = -1
 """No child for this action, or no parent."""
-NO_ACTION = -1
-"""No action led here: the root of an episode's first stage."""
 NO_STAGE = -1
 """The model was never asked for this node."""
 NOTHING_WRONG = -1
@@ -228,7 +228,9 @@ def receive(
 ) -> int:
     """Write what the model said of the pending nodes; every statistic above them follows.
 
-    What was carried below a node that is now predicted to end the episode is dropped. Returns NOTHING_WRONG, or the first row with a number that is not finite.
+    What was carried below a node that is now predicted to end the episode is dropped.
+
+    Returns NOTHING_WRONG, or the first row with a number that is not finite.
     """
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
     parent, child, nodes = tree.parent, tree.child, tree.nodes

@@ -24,7 +24,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-LAYOUT = 1
+from thinker.errors import UserError
+
+LAYOUT = 2
 """The version of the layout below; a checkpoint of another one is refused."""
 
 TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.npy", "state.json", "manifest.json"
@@ -38,7 +40,7 @@ _TENSOR_TYPES = {
 }  # fmt: skip
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(UserError, RuntimeError):
     """A checkpoint could not be written, or none could be read."""
 
 
@@ -100,7 +102,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
     if paths:
         raise CheckpointError(
             f"no usable checkpoint is left in {folder}: all of {', '.join(path.name for path in paths)} are damaged "
-            f"(the warnings above say how). Put back a copy of one, or start anew with --fresh"
+            f"(the warnings above say how). Put back a copy of one, or start over with --fresh"
         )
     return None
 
@@ -268,7 +270,7 @@ def _check(path: Path) -> int:
     if content["layout"] != LAYOUT:
         raise LayoutError(
             f"the checkpoint {path} has layout {content['layout']}, but this version of thinker reads and writes "
-            f"layout {LAYOUT}; use the version that wrote it, or start anew with --fresh"
+            f"layout {LAYOUT}; use the version that wrote it, or start over with --fresh"
         )
     for name, (size, digest) in content["files"].items():
         try:

@@ -1,6 +1,6 @@
 """The folder of a training run: its settings, checkpoints, metrics and summary, and the lock of the process at work.
 
-runs/NAME/config.json, checkpoints/, metrics.jsonl, tensorboard/, summary.json, log.txt
+runs/NAME/config.json, checkpoints/, metrics.jsonl, tensorboard/, summary.json
 runs/.NAME.lock
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
+from thinker.errors import UserError
 from thinker.runs.checkpoint import list_checkpoints, sync_folder
 
 if sys.platform == "win32":
@@ -36,7 +37,7 @@ _LOCK_WAIT = 0.05  # seconds between two tries
 RunStatus = Literal["running", "finished", "stopped"]
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(UserError):
     """A run's folder cannot be used as was asked for; the message says what to do."""
 
 
@@ -73,10 +74,6 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
-    def log_path(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
     def lock_path(self) -> Path:
         """Beside the folder, so that the lock stays with the name when `open` moves an old folder away."""
         return self.root / f".{self.name}.lock"
@@ -98,7 +95,7 @@ class RunFolder:
             elif self.path.exists() and any(not path.name.startswith(".") for path in self.path.iterdir()):
                 raise RunFolderError(
                     f"{self.path} is not the folder of a run: it has files but no config.json. Choose another name "
-                    f"with --run OTHER, or --fresh to rename it and start anew"
+                    f"with --run OTHER, or use --fresh to rename it and start over"
                 )
             else:
                 self.path.mkdir(exist_ok=True)
@@ -182,8 +179,8 @@ class RunFolder:
                 [
                     f"{self.path} holds a run that differs in {count} (there -> asked for):",
                     *lines,
-                    "To go on with that run, use its settings; for a new one, choose another name with --run OTHER, or "
-                    "--fresh to rename the old one and start anew",
+                    "To continue that run, use its settings; for a new one, choose another name with --run OTHER, or "
+                    "use --fresh to rename the old one and start over",
                 ]
             )
         )
@@ -245,7 +242,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RunFolderError(f"{path} is damaged: {error}. Mend it, or start anew with --fresh") from error
+        raise RunFolderError(f"{path} is damaged: {error}. Fix it, or start over with --fresh") from error
     if not isinstance(value, dict):
         raise RunFolderError(f"{path} is damaged: expected settings by name, found {_short(value)}")
     return value

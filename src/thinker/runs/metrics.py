@@ -13,6 +13,7 @@ from typing import Any, SupportsFloat
 
 from torch.utils.tensorboard import SummaryWriter
 
+from thinker.errors import UserError
 from thinker.runs.folder import METRICS
 
 TENSORBOARD = "tensorboard"
@@ -108,7 +109,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if not isinstance(line, dict) or not {STEP, MINUTES} <= line.keys():
                     raise ValueError(f"expected a line with {STEP} and {MINUTES}")
             except ValueError as error:
-                raise ValueError(f"line {number} of {path} is damaged: {error}. Remove it to go on") from error
+                raise UserError(f"line {number} of {path} is damaged: {error}. Remove it to continue") from error
             yield end, line
 
 

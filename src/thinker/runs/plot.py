@@ -17,10 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
+from thinker.errors import UserError
 from thinker.runs.metrics import MINUTES, STEP, read_metrics
 
 XAxis = Literal["steps", "minutes"]
 DEFAULT_METRICS = ("episode/solved", "episode/return")
+"""Drawn where they are recorded: not every environment tells whether an episode was solved."""
 
 _AXES = {"steps": (STEP, "real steps"), "minutes": (MINUTES, "minutes of training")}
 _COLORS = (
@@ -44,7 +46,7 @@ def plot_runs(
     folders: Sequence[Path] | Mapping[str, Sequence[Path]],
     out: Path,
     x: XAxis = "steps",
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | None = None,
 ) -> Path:
     """Draw one panel for each metric and one colour for each group of runs, and write ``out``, a PNG.
 
@@ -53,15 +55,16 @@ def plot_runs(
             yourself, by label.
         out: the file to write; its folder is made.
         x: what the curves are drawn over.
-        metrics: names as in ``metrics.jsonl``. One that no run has is an error; one that only some have is drawn for
-            these, and its panel says so.
+        metrics: names as in ``metrics.jsonl``; default: those of `DEFAULT_METRICS` that there are. One that no run has
+            is an error; one that only some have is drawn for these, and its panel says so.
     """
     if x not in get_args(XAxis):
-        raise ValueError(f"x={x!r}; expected one of {get_args(XAxis)}")
+        raise UserError(f"x={x!r}; expected one of {get_args(XAxis)}")
     groups = dict(folders) if isinstance(folders, Mapping) else _groups_by_seed(folders)
-    if not groups or not metrics:
-        raise ValueError(f"nothing to plot: {len(groups)} groups of runs and {len(metrics)} metrics were given")
+    if not groups or (metrics is not None and not metrics):
+        raise UserError("nothing to plot: give at least one run and one metric")
     lines = {label: [_read(folder) for folder in members] for label, members in groups.items()}
+    metrics = _recorded_defaults(lines) if metrics is None else metrics
     _check_metrics(metrics, lines)
 
     columns = len(metrics) if len(metrics) <= 3 else math.ceil(math.sqrt(len(metrics)))
@@ -142,19 +145,31 @@ def _marker(curve: Curve) -> str | None:
 
 def _read(folder: Path) -> list[dict[str, Any]]:
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no run in {folder}")
+        raise UserError(f"there is no run in {folder}")
     lines = read_metrics(folder)
     if not lines:
-        raise ValueError(f"the run in {folder} has no metrics yet; wait until it has written its first line")
+        raise UserError(f"the run in {folder} has no metrics yet; wait until it has written its first line")
     return lines
 
 
+def _recorded(lines: Mapping[str, list[list[dict[str, Any]]]]) -> set[str]:
+    return {name for runs in lines.values() for run in runs for line in run for name in line} - {STEP}
+
+
+def _recorded_defaults(lines: Mapping[str, list[list[dict[str, Any]]]]) -> list[str]:
+    known = _recorded(lines)
+    found = [metric for metric in DEFAULT_METRICS if metric in known]
+    if not found:
+        raise UserError(f"no episode has ended yet in these runs; there are only {', '.join(sorted(known))}")
+    return found
+
+
 def _check_metrics(metrics: Sequence[str], lines: Mapping[str, list[list[dict[str, Any]]]]) -> None:
-    known = {name for runs in lines.values() for run in runs for line in run for name in line} - {STEP}
+    known = _recorded(lines)
     for metric in metrics:
         if metric not in known:
             similar = difflib.get_close_matches(metric, known, n=3) or sorted(known)
-            raise ValueError(f"no run has recorded the metric {metric!r}; there are {', '.join(similar)}")
+            raise UserError(f"no run has recorded the metric {metric!r}; there are {', '.join(similar)}")
 
 
 def _groups_by_seed(folders: Sequence[Path]) -> dict[str, list[Path]]:
@@ -163,7 +178,7 @@ def _groups_by_seed(folders: Sequence[Path]) -> dict[str, list[Path]]:
     for folder in folders:
         config = folder / "config.json"
         settings = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {"folder": str(folder)}
-        settings.pop("seed", None)
+        settings.get("settings", settings).pop("seed", None)
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(folder)
     labelled: dict[str, list[Path]] = {}
     for members in groups.values():

@@ -5,37 +5,46 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable
+from typing import Any
 
-from thinker.agents.settings import AgentSettings, paper_settings
-from thinker.runs.settings import (
-    EnvironmentSettings,
-    EvaluationSettings,
-    ModelSettings,
-    RunSettings,
-    SearchSettings,
-)
+from thinker.agents import RawAgentSpec, ThinkerAgentSpec, paper_settings
+from thinker.envs.gymnasium import GymnasiumSpec
+from thinker.envs.sokoban.spec import SokobanSpec
+from thinker.errors import UserError
+from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
+from thinker.world_model.spec import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec
 from thinker.world_model.trainer import TrainerSettings, board_settings
+
+DEFAULT_PRESET = "sokoban-quick"
 
 BOARD_TRAINING = dataclasses.replace(
     board_settings(), replay_ratio=4.0, warm_up_transitions=2_000, return_length=30, priority_exponent=0.0
 )
-"""How a world model of a small board is trained on a laptop, in a run that is over after 100,000s of steps."""
+"""How a world model of a small board is trained on a laptop, in a run of a few 100,000 steps."""
+VECTOR_TRAINING = dataclasses.replace(
+    board_settings(),
+    state_reward_learning_rate=1e-3,
+    value_policy_learning_rate=2e-3,
+    value_loss_scale=0.25,
+    replay_ratio=4.0,
+    warm_up_transitions=2_000,
+)
+"""How a world model of a short vector is trained on a laptop."""
 
 
 def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: about five minutes on two cores."""
     return RunSettings(
         real_steps=120_000,
-        annealing_steps=300_000,  # so that this is the beginning of `sokoban`; annealed sooner it learned less
+        annealing_steps=300_000,  # so that this is the beginning of `sokoban`
         num_envs=128,
         exploration_steps=12_000,
         # Half as long as in tests: an episode whose box is stuck has little more to teach, and a new level has.
-        environment=EnvironmentSettings(size=7, boxes=1, max_steps=30),
+        environment=SokobanSpec(size=7, boxes=1, max_steps=30, held_out_max_steps=60),
         search=SearchSettings(stage_length=8, max_depth=5),
         # A small replay forgets what the agent's first, bad policies made of the levels.
-        model=ModelSettings(training=BOARD_TRAINING, replay_capacity=20_000),
-        agent=AgentSettings(unroll_stages=8, batch_size=16),
-        evaluation=EvaluationSettings(max_steps=60),
+        model=DualModelSpec(training=BOARD_TRAINING, replay_capacity=20_000),
+        agent=ThinkerAgentSpec(unroll_stages=8, batch_size=16),
     )
 
 
@@ -52,15 +61,15 @@ def sokoban_raw() -> RunSettings:
         real_steps=700_000,
         annealing_steps=None,
         search=SearchSettings(stage_length=1),
-        model=ModelSettings(kind="none"),
-        agent=AgentSettings(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),
+        model=NoModelSpec(),
+        agent=RawAgentSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),
     )
 
 
 def sokoban_simulator() -> RunSettings:
     """`sokoban-quick` with the perfect simulator as its model; base policy and value are learned."""
-    quick = sokoban_quick()
-    return dataclasses.replace(quick, model=dataclasses.replace(quick.model, kind="simulator-learned-values"))
+    model = LearnedValuesSimulatorSpec(training=BOARD_TRAINING, replay_capacity=20_000)
+    return dataclasses.replace(sokoban_quick(), model=model)
 
 
 def boxoban() -> RunSettings:
@@ -68,25 +77,23 @@ def boxoban() -> RunSettings:
     return dataclasses.replace(
         sokoban(),
         real_steps=5_000_000,
-        environment=EnvironmentSettings(size=10, boxes=4, levels="boxoban/unfiltered/train", max_steps=120),
+        environment=SokobanSpec(size=10, boxes=4, levels="boxoban/unfiltered/train", max_steps=120),
         search=SearchSettings(stage_length=10, max_depth=5),
-        model=ModelSettings(training=BOARD_TRAINING),
-        evaluation=EvaluationSettings(source="boxoban/unfiltered/test", levels=1000),
+        model=DualModelSpec(training=BOARD_TRAINING),
+        evaluation=EvaluationSettings(episodes=1000),
     )
 
 
 def boxoban_paper() -> RunSettings:
-    """The paper's experiment to the letter: 80x80 pixels, K = 20, its networks and hyperparameters, 5e7 steps."""
+    """The paper's experiment: 80x80 pixels, K = 20, its networks and hyperparameters, 5e7 steps."""
     return RunSettings(
         real_steps=50_000_000,
         num_envs=64,
-        environment=EnvironmentSettings(
-            size=10, boxes=4, levels="boxoban/unfiltered/train", observation="rgb", max_steps=120
-        ),
+        environment=SokobanSpec(size=10, boxes=4, levels="boxoban/unfiltered/train", observation="rgb", max_steps=120),
         search=SearchSettings(stage_length=20, max_depth=5, discount=0.97),
-        model=ModelSettings(size="paper-sokoban", training=TrainerSettings(warm_up_transitions=200_000)),
+        model=DualModelSpec(size="paper", training=TrainerSettings(warm_up_transitions=200_000)),
         agent=paper_settings(),
-        evaluation=EvaluationSettings(source="boxoban/unfiltered/test", levels=1000),
+        evaluation=EvaluationSettings(episodes=1000),
         log_every=50_000,
         checkpoint_minutes=30.0,
     )
@@ -97,20 +104,26 @@ def cartpole() -> RunSettings:
     return RunSettings(
         real_steps=60_000,
         num_envs=32,
-        environment=EnvironmentSettings(id="CartPole-v1"),
+        environment=GymnasiumSpec(id="CartPole-v1"),
         search=SearchSettings(stage_length=4, max_depth=3, discount=0.99),
-        model=ModelSettings(
-            training=dataclasses.replace(
-                board_settings(),
-                state_reward_learning_rate=1e-3,
-                value_policy_learning_rate=2e-3,
-                value_loss_scale=0.25,
-                replay_ratio=4.0,
-                warm_up_transitions=2_000,
-            )
-        ),
-        agent=AgentSettings(unroll_stages=16, batch_size=8),
-        evaluation=EvaluationSettings(levels=64),
+        model=DualModelSpec(training=VECTOR_TRAINING),
+        agent=ThinkerAgentSpec(unroll_stages=16, batch_size=8),
+        evaluation=EvaluationSettings(episodes=64),
+    )
+
+
+def gymnasium() -> RunSettings:
+    """Any Gymnasium environment: --environment.id NAME, or MODULE:NAME; networks are chosen by its observations."""
+    return dataclasses.replace(cartpole(), real_steps=100_000, environment=GymnasiumSpec())
+
+
+def gymnasium_raw() -> RunSettings:
+    """The baseline of `gymnasium`: the same actor-critic on the raw MDP, without a model."""
+    return dataclasses.replace(
+        gymnasium(),
+        search=SearchSettings(stage_length=1, discount=0.99),
+        model=NoModelSpec(),
+        agent=RawAgentSpec(unroll_stages=20, batch_size=8, trace_decay=0.95),
     )
 
 
@@ -122,6 +135,8 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "boxoban": boxoban,
     "boxoban-paper": boxoban_paper,
     "cartpole": cartpole,
+    "gymnasium": gymnasium,
+    "gymnasium-raw": gymnasium_raw,
 }
 
 
@@ -130,5 +145,25 @@ def preset(name: str) -> RunSettings:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown preset {name!r}; {hint}presets are {', '.join(PRESETS)}")
-    return dataclasses.replace(PRESETS[name](), preset=name)
+        raise UserError(f"unknown preset {name!r}; {hint}presets are {', '.join(PRESETS)}")
+    return PRESETS[name]()
+
+
+def training_command(preset_name: str, settings: RunSettings) -> str:
+    """The `thinker train` command of a run: its preset, and every setting that differs from it."""
+    words = ["thinker train", preset_name]
+
+    def compare(mine: dict[str, Any], default: dict[str, Any], prefix: str) -> None:
+        for name, value in mine.items():
+            if isinstance(value, dict) and isinstance(default.get(name), dict):
+                compare(value, default[name], f"{prefix}{name}.")
+            elif value == default.get(name):
+                continue
+            elif isinstance(value, bool):
+                words.append(f"--{prefix}{'' if value else 'no-'}{name.replace('_', '-')}")
+            else:
+                shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+                words.append(f"--{prefix}{name.replace('_', '-')} {shown}")
+
+    compare(settings.to_dict(), preset(preset_name).to_dict(), "")
+    return " ".join(words)

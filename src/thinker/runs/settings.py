@@ -4,144 +4,213 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, Protocol, get_type_hints, runtime_checkable
 
-from thinker.agents.settings import AgentSettings
-from thinker.augmented.env import Observe
-from thinker.augmented.representation import Extra, Hidden
-from thinker.world_model.inference import Precision
-from thinker.world_model.trainer import TrainerSettings
+import torch
+from gymnasium.vector import VectorEnv
 
-ModelKind = Literal[
-    "dual-feature",
-    "dual-l2",
-    "dual-no-state",
-    "single-l2",
-    "single-no-state",
-    "simulator",
-    "simulator-learned-values",
-    "none",
-]
-"""The world model: learned ones by variant, the perfect simulator with or without a learned base policy and value, or
-"none" for the raw MDP (the paper's baseline)."""
-
-SOKOBAN = "thinker/Sokoban-v0"
+from thinker.augmented import Extra, FeatureGroup, Observe, ThinkerEnv
+from thinker.envs.spec import EnvironmentSpec
+from thinker.errors import UserError
+from thinker.interfaces import Actor
+from thinker.runs import registry
+from thinker.runs.machine import Device
+from thinker.world_model.spec import BuiltModel, LearnedSpec, ModelSpec, NoModelSpec
 
 
-@dataclass(frozen=True)
-class EnvironmentSettings:
-    """The real MDP. Everything below ``id`` is for Sokoban."""
+class AgentLearner(Protocol):
+    """Improves an agent by the trajectories that its actors wrote."""
 
-    id: str = SOKOBAN
-    size: int = 7  # height and width of generated boards
-    boxes: int = 1
-    reverse_moves: tuple[int, int] = (1, 2)  # difficulty of generated levels: easy ones must be among them
-    levels: str = "generated"  # or a Boxoban file or folder
-    observation: Literal["tiles", "rgb"] = "tiles"
-    max_steps: int = 60  # real steps after which an episode is truncated
+    def learn(self, trajectory: Any, progress: float) -> dict[str, float]:
+        """Learn from one trajectory; ``progress``, 0 .. 1, is the share of the run that is over. Returns metrics."""
+        ...
 
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of the environment."""
-        if self.id != SOKOBAN:
-            return {}
-        options: dict[str, Any] = {"observation": self.observation, "max_steps": self.max_steps}
-        if self.levels == "generated":
-            return {**options, "size": self.size, "boxes": self.boxes, "reverse_moves": self.reverse_moves}
-        return {**options, "levels": self.levels}
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Agent(Protocol):
+    """What the spec of an agent builds: it makes actors, and it may learn."""
+
+    @property
+    def unroll_stages(self) -> int:
+        """How many stages to act between two calls of the learner."""
+        ...
+
+    @property
+    def learner(self) -> AgentLearner | None:
+        """None for planners that do not learn."""
+        ...
+
+    def actor(self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Any = None) -> Actor:
+        """An actor for ``env``; it fills ``trajectory`` for the learner if there is one."""
+        ...
+
+    def trajectory(self, env: ThinkerEnv) -> Any:
+        """Storage for one unroll of ``env``, or None where nothing is learned."""
+        ...
+
+
+@runtime_checkable
+class AgentSpec(Protocol):
+    """The settings of whoever acts: a learned agent or a planner."""
+
+    @property
+    def mdp(self) -> Literal["augmented", "raw"]:
+        """Where it acts: with imaginary steps, or in real ones only."""
+        ...
+
+    def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> Agent:
+        """The agent, made for ``env``."""
+        ...
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """The augmented MDP; see `thinker.ThinkerEnv`."""
 
-    stage_length: int = 10  # K
-    max_depth: int | None = 5  # L
-    discount: float = 0.97  # γ
-    carry_tree: bool = True
-    observe: tuple[Observe, ...] = ("tree", "hidden")
-    hide: tuple[Hidden, ...] = ()
-    extra: tuple[Extra, ...] = ()
+    stage_length: int = 10  # K: augmented steps per real step, the real one included
+    max_depth: int | None = 5  # L: depth at which a reset to the root is forced
+    discount: float = 0.97  # γ of the real MDP
+    carry_tree: bool = True  # keep the subtree below the real action for the next stage
+    observe: tuple[Observe, ...] = ("tree", "hidden")  # what the agent sees
+    mask: tuple[FeatureGroup, ...] = ()  # features of the tree that are shown as zeros
+    extra: tuple[Extra, ...] = ()  # features added to the tree
 
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """What the agent searches in and how it is learned."""
-
-    kind: ModelKind = "dual-feature"
-    size: str | None = None  # a named size (thinker.world_model.sizes); None chooses by the observations
-    precision: Precision = "auto"  # while acting
-    replay_capacity: int = 200_000  # real transitions
-    training: TrainerSettings = field(default_factory=TrainerSettings)
+    def build(
+        self, envs: VectorEnv, model: BuiltModel, *, device: torch.device, keep_states: bool = False, **options: Any
+    ) -> ThinkerEnv:
+        """The augmented MDP of ``envs``; ``options`` are those of `ThinkerEnv` that are not settings here."""
+        return ThinkerEnv(
+            envs,
+            model.for_envs(envs, predict_states=keep_states or "predicted_state" in self.observe),
+            stage_length=self.stage_length,
+            max_depth=self.max_depth,
+            discount=self.discount,
+            carry_tree=self.carry_tree,
+            observe=self.observe,
+            mask=self.mask,
+            extra=self.extra,
+            keep_states=keep_states,
+            device=device,
+            **options,
+        )
 
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How the agent is tested on levels it has never trained on."""
+    """How the agent is tested on episodes it never trains on."""
 
-    levels: int = 256  # held-out levels, or episodes where the environment has no levels
-    seed: int = 20_231_210  # of the held-out levels; training seeds give other levels
-    source: str | None = None  # a Boxoban file or folder to test on instead of generated levels
+    episodes: int = 256  # held-out episodes
     every: int = 0  # real steps between two evaluations in training; 0: only at the end
-    num_envs: int = 128
-    max_steps: int | None = None  # real steps for each level; None: as many as in training
+    num_envs: int = 128  # environments that play at the same time
+    seed: int = 20_231_210  # of the actor's draws
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """One training run."""
 
-    preset: str = ""  # the name it began with
-    seed: int = 0
-    real_steps: int = 100_000  # all environments together
+    seed: int = 0  # of everything that is random
+    real_steps: int = 100_000  # length of the run, all environments together
     annealing_steps: int | None = None  # learning rates and the planning reward reach their end here; None: real_steps
-    num_envs: int = 64
-    exploration_steps: int = 0  # the first so many real steps are random play, for the model to begin with
-    exploration_ratio: float = 10.0  # transitions trained on for every one of them
-    exploration_length: int = 16  # random episodes are cut off here: early on there is more to learn from
+    num_envs: int = 64  # real environments
+    exploration_steps: int = 0  # the first so many real steps are random play, to train the model before the agent
+    exploration_ratio: float = 10.0  # transitions trained on for each of them
+    exploration_length: int = 16  # random episodes are cut off after so many steps
     threads: int = 0  # of PyTorch; 0: as many as there are cores
-    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    device: Device = "auto"  # where networks compute; auto: a GPU if there is one
+    environment: EnvironmentSpec
     search: SearchSettings = field(default_factory=SearchSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    agent: AgentSettings = field(default_factory=AgentSettings)
+    model: ModelSpec
+    agent: AgentSpec
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     log_every: int = 2_000  # real steps between two lines of metrics.jsonl
     checkpoint_minutes: float = 2.0  # between two checkpoints
 
     def __post_init__(self) -> None:
         for name in ("real_steps", "num_envs", "log_every", "exploration_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.exploration_steps < 0:
-            raise ValueError(f"exploration_steps is {self.exploration_steps}; it must be at least 0")
+            _at_least(1, name, getattr(self, name))
+        for name in ("exploration_steps", "threads", "seed"):
+            _at_least(0, name, getattr(self, name))
+        _at_least(1, "evaluation.episodes", self.evaluation.episodes)
+        _at_least(1, "evaluation.num_envs", self.evaluation.num_envs)
+        _at_least(0, "evaluation.every", self.evaluation.every)
         if self.annealing_steps is not None and self.annealing_steps < self.real_steps:
-            raise ValueError(
+            raise UserError(
                 f"annealing_steps is {self.annealing_steps}: the learning rates would be 0 from there on, before "
                 f"real_steps, {self.real_steps}, are over; give both, or annealing_steps None"
             )
-        if self.model.kind == "none" and self.search.stage_length != 1:
-            raise ValueError(
-                f"model.kind is 'none' (the raw MDP), so search.stage_length must be 1, not {self.search.stage_length}"
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        """Environment, model and agent are chosen apart from each other; say what fits where they do not."""
+        agent, model = type(self.agent).__name__, type(self.model).__name__
+        if self.agent.mdp == "raw" and self.search.stage_length != 1:
+            raise UserError(
+                f"{agent} acts in the raw MDP, so search.stage_length must be 1, not {self.search.stage_length}"
+            )
+        if self.agent.mdp == "augmented" and isinstance(self.model, NoModelSpec):
+            fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]
+            raise UserError(f"{agent} needs a model to search in, and {model} has none; use {', '.join(fitting)}")
+        if "predicted_state" in self.search.observe and not self.model.predicts_states:
+            raise UserError(
+                f"search.observe has 'predicted_state', but {model} with these settings predicts no states; leave it "
+                f"out, or use a model with a state loss"
             )
 
+    @property
+    def total_steps(self) -> int:
+        """Real steps after which everything that is annealed has reached its end."""
+        return self.real_steps if self.annealing_steps is None else self.annealing_steps
+
+    @property
+    def trains_beside(self) -> bool:
+        """Whether a model is trained in a thread of its own while the agent acts and learns."""
+        return isinstance(self.model, LearnedSpec) and self.threads != 1
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings."""
-        return dataclasses.asdict(self)
+        """Plain dicts, lists, numbers and strings; specs say their type by name."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        for name, types in _SPEC_TYPES.items():
+            spec = values[name]
+            values[name] = {"type": registry.name_of(spec, types), **dataclasses.asdict(spec)}
+        values["search"], values["evaluation"] = dataclasses.asdict(self.search), dataclasses.asdict(self.evaluation)
+        return values
+
+
+_SPEC_TYPES = {"environment": registry.ENVIRONMENTS, "model": registry.MODELS, "agent": registry.AGENTS}
 
 
 def settings_from_dict(values: dict[str, Any]) -> RunSettings:
-    """The settings that `RunSettings.to_dict` was made of, also after a detour through JSON."""
-    return _build(RunSettings, values)
+    """The settings that `RunSettings.to_dict` was called on, also after a detour through JSON."""
+    values = dict(values)
+    for name, types in _SPEC_TYPES.items():
+        spec = dict(values.get(name, {}))
+        values[name] = _build(registry.type_called(spec.pop("type", None), types), spec)
+    return RunSettings(**_arguments(RunSettings, values))
 
 
 def _build(kind: type, values: dict[str, Any]) -> Any:
+    return kind(**_arguments(kind, values))
+
+
+def _arguments(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the dataclass ``kind`` out of what JSON made of them."""
     hints = get_type_hints(kind)
     known = {one.name for one in dataclasses.fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise ValueError(f"{kind.__name__} has no setting {', '.join(unknown)}; was this run made by another version?")
+        raise UserError(f"{kind.__name__} has no setting {', '.join(unknown)}; was this run made by another version?")
     built = {}
     for name, value in values.items():
-        if dataclasses.is_dataclass(hints[name]):
+        if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict):
             value = _build(hints[name], value)
         built[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**built)
+    return built
+
+
+def _at_least(lowest: int, name: str, value: int) -> None:
+    if value < lowest:
+        raise UserError(f"{name} is {value}; it must be at least {lowest}")

@@ -1,18 +1,20 @@
-"""Looking at plans: record what an agent imagines before every real step (the paper's figure 1), and show it."""
+"""Looking at plans: record what an actor imagines before every real step (the paper's figure 1), and show it."""
 
 from thinker.viewer.page import write_page
-from thinker.viewer.recorder import Choice, record
-from thinker.viewer.recording import Episode, ImaginedStep, Recording, RecordingError, SearchTree, Stage, View
+from thinker.viewer.recorder import Policy, record
+from thinker.viewer.recording import Episode, ImaginedStep, RecordedTree, Recording, RecordingError, Stage, View
+from thinker.viewer.video import write_video
 
 __all__ = [
-    "Choice",
     "Episode",
     "ImaginedStep",
+    "Policy",
+    "RecordedTree",
     "Recording",
     "RecordingError",
-    "SearchTree",
     "Stage",
     "View",
     "record",
     "write_page",
+    "write_video",
 ]

@@ -1,14 +1,15 @@
-"""``python -m thinker.viewer.export_demo RUN``: make the agent of a training run the one that `thinker demo` shows."""
+"""``python -m thinker.viewer.export_demo RUN``: make a run's agent the one that `thinker demo` shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from thinker.runs.commands import ROOT, load_run
 from thinker.runs.folder import RunFolder
+from thinker.runs.load import load_run
 from thinker.viewer.demo_agent import FOLDER, export_demo
 
 
@@ -16,9 +17,9 @@ from thinker.viewer.demo_agent import FOLDER, export_demo
 class ExportDemo:
     """Write the weights, settings and metrics of a run's agent into the package."""
 
-    run_name: tyro.conf.Positional[str]
+    run_name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run."""
-    root: Path = ROOT
+    root: Path = Path("runs")
     """The folder of all runs."""
     folder: Path = FOLDER
     """Where the files go."""
@@ -27,7 +28,8 @@ class ExportDemo:
         place = RunFolder(self.root, self.run_name)
         run = load_run(place)
         metrics = {"trained_real_steps": run.real_steps, **(place.read_summary() or {})}
-        size = export_demo(run, self.folder, metrics)
+        preset = str(place.read_config()["preset"])
+        size = export_demo(run, self.folder, preset=preset, metrics=metrics)
         print(f"wrote {self.folder}: {size / 2**20:.2f} MiB of weights")
 
 

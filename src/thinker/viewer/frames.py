@@ -1,4 +1,4 @@
-"""States as people look at them: boards, pictures and vectors, each kept once."""
+"""States as they are shown: boards, pictures and vectors, each stored once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv, VectorEnv
 from PIL import Image
 
-from thinker.envs.sokoban import SokobanEnv, SokobanVectorEnv, engine
-from thinker.envs.sokoban.rendering import render_board
 from thinker.viewer.recording import View, rounded
 
 CODES = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -30,35 +27,31 @@ PALETTE = (
     "#4fb3bf",
     "#c65d94",
 )
-"""Colours of tiles that have no pictures, on the page and in videos."""
+"""Colours of tiles without pictures, on the page and in videos."""
 _LARGEST_SIDE = 160  # pixels of a picture in the recording
 _MOST_NUMBERS = 256  # of a vector
 _PICTURE_LETTERS = 2_200  # pictures whose address is longer as PNG are kept as WebP, of the best quality that fits
-_TOLERANCE = 0.02  # of a predicted picture or vector: the mean error in units of the observations' range
-
-
-def is_sokoban(envs: VectorEnv) -> bool:
-    """Whether ``envs`` are boards of ours."""
-    real = envs.unwrapped
-    first = real.envs[0].unwrapped if isinstance(real, SyncVectorEnv) else real
-    return isinstance(first, SokobanEnv | SokobanVectorEnv)
+_TOLERANCE = 0.02  # mean error of a predicted picture or vector, in units of the observations' range
 
 
 class FrameStore:
-    """Turns states [*observation_shape] into frames, and tells how far a predicted state is from the real one."""
+    """Turns states [*observation_shape] into frames, and measures the error of predicted states.
 
-    def __init__(self, space: spaces.Box, *, sokoban: bool = False) -> None:
+    Args:
+        space: of the states. One-hot planes [tiles, H, W] are shown as boards, large bounded arrays as pictures,
+            everything else as vectors.
+        tile_pictures: uint8 [tiles, P, P, 3], used to draw boards with that many tiles; other boards are drawn with
+            the colours of `PALETTE`.
+    """
+
+    def __init__(self, space: spaces.Box, *, tile_pictures: np.ndarray | None = None) -> None:
         self.frames: list[str | list[float]] = []
         self._index: dict[bytes, int] = {}
         self._space = space
         self._is_board = _is_board(space)
         shape = space.shape
         if self._is_board:
-            sprites = None
-            if sokoban:
-                sheet = render_board(np.arange(engine.NUM_TILES, dtype=np.uint8)[None])
-                sprites = _address(Image.fromarray(sheet), "PNG")
-            self.view = View("board", height=shape[1], width=shape[2], sprites=sprites)
+            self.view = View("board", height=shape[1], width=shape[2], sprites=_sprites(tile_pictures, shape[0]))
         elif _is_picture(space):
             picture = self._picture(np.zeros(shape, space.dtype))
             self.view = View("image", height=picture.height, width=picture.width, tolerance=_TOLERANCE)
@@ -71,7 +64,7 @@ class FrameStore:
         self._low, self._high = np.where(self._bounded, low, np.inf), np.where(self._bounded, high, -np.inf)
 
     def add_real(self, state: np.ndarray) -> int:
-        """The index of the frame of a real state, which also tells how large the observations' numbers are."""
+        """The index of the frame of a real state; real states also show the range of unbounded observations."""
         if not self._bounded.all():
             self._low = np.where(self._bounded, self._low, np.minimum(self._low, state))
             self._high = np.where(self._bounded, self._high, np.maximum(self._high, state))
@@ -86,7 +79,7 @@ class FrameStore:
         return self._index[key]
 
     def error(self, predicted: np.ndarray, real: np.ndarray) -> float:
-        """The share of squares that differ on a board; elsewhere the mean difference in units of the range."""
+        """The share of squares that differ on a board; otherwise the mean difference in units of the range."""
         if self._is_board:
             return float((predicted != real).any(0).mean())
         span = self._high - self._low
@@ -127,12 +120,23 @@ def _is_picture(space: spaces.Box) -> bool:
     return bounded and large and bool((space.high > space.low).any())
 
 
+def _sprites(tile_pictures: np.ndarray | None, tiles: int) -> str | None:
+    """All tiles side by side as one picture, if there are pictures of so many tiles."""
+    if tile_pictures is None:
+        return None
+    pictures = np.asarray(tile_pictures)
+    side = pictures.shape[1] if pictures.ndim > 1 else 0
+    if pictures.dtype != np.uint8 or pictures.shape != (tiles, side, side, 3):
+        return None
+    return _address(Image.fromarray(np.concatenate(list(pictures), axis=1)), "PNG")
+
+
 def _channels_first(shape: tuple[int, ...]) -> bool:
     return shape[0] <= shape[-1]
 
 
 def _compact(picture: Image.Image) -> str:
-    """The best form of a picture that is short enough: a page must stay small, and holds thousands of them."""
+    """Encode a picture as well as fits in `_PICTURE_LETTERS`, since a page holds thousands of them."""
     half = picture.resize((max(1, picture.width // 2), max(1, picture.height // 2)), Image.Resampling.BOX)
     address = _address(picture, "PNG")
     for smaller, quality in ((picture, 75), (picture, 40), (half, 40), (half, 10)):

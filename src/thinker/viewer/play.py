@@ -1,80 +1,71 @@
-"""Records a training run's agent at play: on held-out levels, as `thinker.runs.evaluation` tests it."""
+"""Records a training run's agent at play, on the held-out episodes that evaluations use."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from thinker.agents import Agent
-from thinker.envs.sokoban import LevelSet
-from thinker.runs.evaluation import environments_for_levels, held_out_levels
-from thinker.runs.loop import Run, make_environments
-from thinker.runs.settings import SOKOBAN
+from thinker.errors import UserError
 from thinker.viewer.recorder import record
 from thinker.viewer.recording import Recording
+
+if TYPE_CHECKING:
+    from thinker.envs.spec import Split
+    from thinker.runs.run import Run, Who
 
 
 def record_run(
     run: Run,
     *,
     episodes: int = 5,
-    level: str | None = None,
+    episode: str | None = None,
     stage_length: int | None = None,
     greedy: bool = False,
     seed: int | None = None,
+    who: Who = "agent",
+    split: Split = "test",
     title: str = "",
     notes: dict[str, str] | None = None,
 ) -> Recording:
-    """Play with the run's agent. Nothing of the run is changed.
+    """Record held-out episodes of a run. The run itself is not changed.
+
+    The `Episode.level` of each is its index among the held-out episodes, or in the file it was chosen from.
 
     Args:
-        run: from `thinker.runs.commands.load_run`.
-        episodes: on as many different levels, or with ``level`` as many tries of that one.
-        level: the index of a held-out level, or ``FILE:INDEX`` of a level in a Boxoban file.
-        stage_length: K; default: the one it was trained with.
-        greedy: take the likeliest actions instead of drawing them.
-        seed: of the agent's draws; default: that of the run's evaluation.
-        title: of the page.
+        run: a run, for example from `thinker.runs.load.load_run`.
+        episodes: how many different held-out episodes to play, or how often to play the chosen ``episode``.
+        episode: play only this one: the index of a held-out episode, or another name that the environment knows.
+        stage_length: K; default: the one that the agent was trained with.
+        greedy: take the most probable actions instead of sampling them.
+        seed: of the actor's random draws; default: that of the run's evaluations.
+        who: "agent", or the world model's "base-policy".
+        split: the set of held-out episodes.
+        title: title of the page.
         notes: shown on the page.
     """
     if episodes < 1:
-        raise ValueError(f"episodes={episodes}; expected at least 1")
-    settings = run.settings
-    seed = settings.evaluation.seed if seed is None else seed
-    indices: list[int] | None = None
-    if settings.environment.id == SOKOBAN:
-        levels, indices = _levels(run, episodes, level)
-        envs = environments_for_levels(settings, episodes, levels)
-        if envs.single_observation_space != run.envs.single_observation_space:
-            height, width = levels.size
-            raise ValueError(f"--level {level}: a board of {height} x {width}, but the run was trained on other sizes")
-    elif level is not None:
-        raise ValueError(f"--level {level}: {settings.environment.id} has no levels to choose from; leave it out")
+        raise UserError(f"episodes is {episodes}; it must be at least 1")
+    if stage_length is not None and stage_length < 1:
+        raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no planning)")
+    environment = run.settings.environment
+    if episode is None:
+        envs = environment.held_out(split, episodes, episodes)
     else:
-        envs = make_environments(settings, episodes)
-    env = run.wrap(envs, stage_length or settings.search.stage_length, seed)
-    agent = Agent(run.network, env, seed=seed, greedy=greedy)
-    recording = record(env, agent, episodes=episodes, title=title, notes=notes)
-    env.close()
-    if indices is not None:
-        played = [dataclasses.replace(e, level=indices[e.environment]) for e in recording.episodes]
-        recording = dataclasses.replace(recording, episodes=played)
-    return dataclasses.replace(recording, environment=settings.environment.id)
+        envs = environment.chosen_episode(episode, split, episodes)
+    try:
+        env = run.wrap(envs, stage_length=stage_length, keep_states=run.settings.model.predicts_states)
+        actor = run.actor(env, who, seed=run.settings.evaluation.seed if seed is None else seed, greedy=greedy)
+        recording = record(env, actor, episodes=episodes, title=title, notes=notes)
+    finally:
+        envs.close()
+    played = [
+        dataclasses.replace(one, level=one.environment if episode is None else _index_of(episode))
+        for one in recording.episodes
+    ]
+    return dataclasses.replace(recording, environment=environment.name, episodes=played)
 
 
-def _levels(run: Run, episodes: int, level: str | None) -> tuple[LevelSet, list[int]]:
-    """A set of one level for each episode, and their indices where they came from."""
-    if level is None:
-        found = held_out_levels(run.settings, episodes)
-        if len(found) < episodes:
-            raise ValueError(f"--episodes {episodes}: there are only {len(found)} held-out levels")
-        return found, list(range(episodes))
-    file, _, text = level.rpartition(":")
-    if not text.isdecimal():
-        raise ValueError(f"--level {level}: expected the index of a held-out level, or FILE:INDEX")
-    index = int(text)
-    found = LevelSet.load(file) if file else held_out_levels(run.settings, index + 1)
-    if index >= len(found):
-        raise ValueError(f"--level {level}: there are only {len(found)} levels, counted from 0")
-    return LevelSet(np.repeat(found.boards[index : index + 1], episodes, 0)), [index] * episodes
+def _index_of(episode: str) -> int | None:
+    """The number in a name such as ``17`` or ``FILE:17``."""
+    number = episode.rpartition(":")[2]
+    return int(number) if number.isdecimal() else None

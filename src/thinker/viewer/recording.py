@@ -1,7 +1,7 @@
-"""What was recorded of an agent at play, and its file: one JSON document, described in docs/plans.md.
+"""A recording of play, and its file: one JSON document, described in docs/plans.md.
 
-Every real step is a `Stage`: the real state, the imaginary steps, the search tree they left, the real action and what
-came of it. States are kept once each, in `Recording.frames`, and named by their index there.
+Every real step is a `Stage`: the real state, the imaginary steps, the search tree they left, the real action and its
+outcome. Each state is stored once, in `Recording.frames`, and referred to by its index there.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from thinker.errors import UserError
+
 FORMAT = "thinker-recording"
 VERSION = 1
-"""The version of the layout below; a file of another one is refused."""
+"""The version of the layout below; files of other versions are refused."""
 
 ViewKind = Literal["board", "image", "vector"]
 Reset = Literal["none", "chosen", "forced"]
 End = Literal["terminated", "truncated", "unfinished"]
 
 
-class RecordingError(ValueError):
-    """A file is not a whole and sound recording."""
+class RecordingError(UserError):
+    """A file is not a recording, or is damaged."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,16 @@ class ImaginedStep:
     rollout_return: float  # g(root, node), equation 1
     planning_reward: float
     base_policy: list[float]  # [A] where the step was taken
-    agent_policy: list[float] | None  # [A] that the action was drawn from, where the policy tells
-    reset_probability: float | None  # of the reset action, where the policy tells
+    agent_policy: list[float] | None  # [A] that the action was drawn from; None where the actor does not tell
+    reset_probability: float | None  # of the reset action; None where the actor does not tell
 
 
 @dataclass(frozen=True)
-class SearchTree:
-    """The tree at a stage's end, by columns of one entry per node. Node 0 is the root; parents come first."""
+class RecordedTree:
+    """The search tree at the end of a stage, as columns with one entry per node.
+
+    Node 0 is the root; parents come before their children.
+    """
 
     parent: list[int]  # -1 for the root
     action: list[int]  # into the node; -1 for the root of an episode's first stage
@@ -79,7 +84,7 @@ class SearchTree:
     terminated: list[bool]  # the model predicts that the episode ends there
     fresh: list[bool]  # reached in this stage; the others were carried over from the stage before
     frame: list[int | None]  # predicted state
-    error: list[float | None]  # of the predicted state, where the real game later came to this very node
+    error: list[float | None]  # of the predicted state, where the real actions later led to this very node
     policy: list[list[float]]  # [A] each: the base policy
 
     def __len__(self) -> int:
@@ -92,9 +97,9 @@ class Stage:
 
     frame: int  # the real state
     steps: list[ImaginedStep]
-    tree: SearchTree
+    tree: RecordedTree
     action: int  # the real one
-    agent_policy: list[float] | None  # [A] that it was drawn from, where the policy tells
+    agent_policy: list[float] | None  # [A] that it was drawn from; None where the actor does not tell
     reward: float
     terminated: bool
     truncated: bool
@@ -102,10 +107,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Episode:
-    """From a reset to an end, or to where the recording stopped."""
+    """From a reset to the end of the episode, or to where the recording stopped."""
 
     environment: int  # the row of the vector environment
-    level: int | None  # its index in the level set, where the environment tells
+    level: int | None  # its index in the set of episodes, e.g. the held-out ones; None if unknown
     stages: list[Stage]
     final_frame: int | None  # the real state after the last real step
     end: End
@@ -116,10 +121,15 @@ class Episode:
         """The sum of the real rewards."""
         return sum(stage.reward for stage in self.stages)
 
+    @property
+    def outcome(self) -> str:
+        """How the episode ended, in words."""
+        return self.end if self.solved is None else "solved" if self.solved else "not solved"
+
 
 @dataclass(frozen=True)
 class Recording:
-    """Episodes of one agent in one kind of environment."""
+    """Episodes that one actor played in one kind of environment."""
 
     title: str
     environment: str
@@ -138,7 +148,7 @@ class Recording:
 
     @classmethod
     def from_dict(cls, document: Any) -> Recording:
-        """The recording of a document made by `to_dict`; a `RecordingError` says what is wrong with any other."""
+        """Read a document made by `to_dict`; a `RecordingError` says what is wrong with any other."""
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise RecordingError(f'not a recording: it does not say "format": "{FORMAT}"')
         if document.get("version") != VERSION:
@@ -147,8 +157,7 @@ class Recording:
                 f"{VERSION}; record again"
             )
         values = {name: value for name, value in document.items() if name not in ("format", "version")}
-        recording = _built(cls, values, "recording")
-        assert isinstance(recording, cls)
+        recording: Recording = _built(cls, values, "recording")
         _check(recording)
         return recording
 
@@ -159,11 +168,11 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Recording:
-        """Read what `save` wrote. Nothing in the file is executed; a damaged one gives a `RecordingError`."""
+        """Read what `save` wrote. Nothing in the file is executed; a damaged file raises `RecordingError`."""
         try:
             document = json.loads(Path(path).read_bytes())
         except (ValueError, RecursionError) as error:
-            raise RecordingError(f"{path} is not a recording, or not all of it: {error}") from error
+            raise RecordingError(f"{path} is not a recording, or only part of one: {error}") from error
         try:
             return cls.from_dict(document)
         except RecordingError as error:
@@ -176,7 +185,7 @@ def rounded(number: float) -> float:
 
 
 def _built(kind: Any, value: Any, where: str) -> Any:
-    """``value``, as JSON gives it, as the type ``kind``: checked all the way down."""
+    """Convert ``value``, as JSON gives it, to the type ``kind``, with all of its parts checked."""
     origin = get_origin(kind)
     if dataclasses.is_dataclass(kind):
         return _built_dataclass(kind, value, where)
@@ -237,7 +246,7 @@ def _wrong(kind: Any, value: Any, where: str) -> RecordingError:
 
 
 def _check(recording: Recording) -> None:
-    """Refuse indices that lead nowhere, so that whoever reads a recording need not look."""
+    """Refuse indices out of range, so that readers of a recording need not check them."""
     num_actions, num_frames, view = len(recording.actions), len(recording.frames), recording.view
 
     def index(value: int | None, size: int, where: str, lowest: int = 0) -> None:

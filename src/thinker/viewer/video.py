@@ -1,4 +1,4 @@
-"""A recording as a video: the real game on the left, what was imagined before its next step on the right.
+"""A recording as a video: the real state on the left, what was imagined before the next real step on the right.
 
 An MP4 file shows every imaginary step; a GIF file shows each stage as a whole, to stay small.
 """
@@ -16,33 +16,35 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from thinker.errors import UserError
 from thinker.viewer.frames import CODES, PALETTE, UNCLEAR
-from thinker.viewer.recording import Episode, ImaginedStep, Recording, Stage
+from thinker.viewer.recording import ImaginedStep, Recording, Stage
 
 _REAL, _THUMB, _GAP, _HEAD = 384, 72, 8, 34  # pixels
 _ROWS = 5  # rollouts that are in sight at once
 _LONGEST_ROW = 8  # imaginary steps of a rollout that are in sight at once
-_THOUGHT_SECONDS, _REAL_SECONDS = 0.15, 0.6
+_IMAGINARY_SECONDS, _REAL_SECONDS = 0.15, 0.6
 _FRAMES_PER_SECOND = 20
 _PAPER, _INK, _QUIET, _TAKEN, _RIGHT, _WRONG = "#f5f5f2", "#1d1f23", "#696d76", "#2f62d9", "#1a7f3c", "#c62f2f"
 
 
 def check_video(path: str | PathLike[str]) -> None:
-    """An error that says what to do if a video cannot be written to ``path``."""
+    """Raise a UserError if no video can be written to a file of this name."""
     kind = Path(path).suffix.lower()
     if kind not in (".mp4", ".gif"):
-        raise ValueError(f"--video {path}: expected a name that ends in .mp4 or .gif")
+        raise UserError(f"cannot write the video {path}: expected a name that ends in .mp4 or .gif")
     if kind == ".mp4" and not all(importlib.util.find_spec(name) for name in ("imageio", "imageio_ffmpeg")):
-        raise ValueError(f'--video {path}: an .mp4 file needs imageio; pip install "thinker[video]", or write a .gif')
+        raise UserError(
+            f'cannot write the video {path}: .mp4 files need imageio; pip install "thinker[video]", or write a .gif'
+        )
 
 
 def write_video(recording: Recording, path: str | PathLike[str]) -> None:
     """Write all episodes of ``recording`` as one ``.mp4`` or ``.gif`` file."""
     check_video(path)
     if Path(path).suffix.lower() == ".gif":
-        pictures = [
-            picture.quantize(64) for picture, _ in _pictures(recording, every_thought=False)
-        ]  # one palette each; Pillow keeps what changes
+        # Each picture has a palette of its own; Pillow stores only what changes.
+        pictures = [picture.quantize(64) for picture, _ in _pictures(recording, every_step=False)]
         milliseconds = int(1000 * _REAL_SECONDS)
         pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0, optimize=False)
         return
@@ -50,30 +52,26 @@ def write_video(recording: Recording, path: str | PathLike[str]) -> None:
 
     writer: Any
     with imageio.get_writer(str(path), fps=_FRAMES_PER_SECOND, macro_block_size=2) as writer:
-        for picture, seconds in _pictures(recording, every_thought=True):
+        for picture, seconds in _pictures(recording, every_step=True):
             for _ in range(max(1, round(seconds * _FRAMES_PER_SECOND))):
                 writer.append_data(np.asarray(picture))
 
 
-def _pictures(recording: Recording, every_thought: bool) -> Iterator[tuple[Image.Image, float]]:
+def _pictures(recording: Recording, every_step: bool) -> Iterator[tuple[Image.Image, float]]:
     """The pictures of the video and how long each is shown, in seconds."""
     painter = _Painter(recording)
     for episode in recording.episodes:
         gathered = 0.0
         for number, stage in enumerate(episode.stages):
             text = f"step {number + 1} of {len(episode.stages)}   return {gathered:.2f}"
-            if every_thought:
-                for thought in range(1, len(stage.steps) + 1):
-                    yield painter.paint(stage.frame, text, stage, thought), _THOUGHT_SECONDS
+            if every_step:
+                for count in range(1, len(stage.steps) + 1):
+                    yield painter.paint(stage.frame, text, stage, count), _IMAGINARY_SECONDS
             name = recording.actions[stage.action]
             yield painter.paint(stage.frame, f"{text}   takes {name}", stage, len(stage.steps), True), _REAL_SECONDS
             gathered += stage.reward
         frame = episode.stages[-1].frame if episode.final_frame is None else episode.final_frame
-        yield painter.paint(frame, f"{_outcome(episode)}   return {gathered:.2f}", None, 0), 3 * _REAL_SECONDS
-
-
-def _outcome(episode: Episode) -> str:
-    return episode.end if episode.solved is None else "solved" if episode.solved else "not solved"
+        yield painter.paint(frame, f"{episode.outcome}   return {gathered:.2f}", None, 0), 3 * _REAL_SECONDS
 
 
 def rollouts(steps: list[ImaginedStep]) -> list[list[ImaginedStep]]:
@@ -104,15 +102,15 @@ class _Painter:
             numbers = np.array(recording.frames, np.float64).reshape(len(recording.frames), -1)
             self._low, self._high = np.minimum(numbers.min(0), 0), np.maximum(numbers.max(0), 0)
 
-    def paint(self, frame: int, text: str, stage: Stage | None, thoughts: int, acted: bool = False) -> Image.Image:
-        """The real state ``frame`` and the first ``thoughts`` imaginary steps of ``stage``."""
+    def paint(self, frame: int, text: str, stage: Stage | None, count: int, acted: bool = False) -> Image.Image:
+        """The real state ``frame`` and the first ``count`` imaginary steps of ``stage``."""
         picture = Image.new("RGB", self._size, _PAPER)
         draw = ImageDraw.Draw(picture)
         draw.text((_GAP, _GAP), text, _INK, self._font)
         picture.paste(self._frame(frame, _REAL), (_GAP, _HEAD))
         if stage is None:
             return picture
-        rows = rollouts(stage.steps[:thoughts])
+        rows = rollouts(stage.steps[:count])
         left = _REAL + 3 * _GAP
         shown = rows[-_ROWS:]
         draw.text((left, _GAP), f"imagined: {len(rows)} rollouts", _QUIET, self._font)

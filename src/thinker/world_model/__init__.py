@@ -1,5 +1,27 @@
 """What the agent searches in: world models, how they learn, and the perfect simulator (the paper's section 4.4)."""
 
-from thinker.world_model.protocol import EPISODE_START, NodeOutput, WorldModel
+from thinker.world_model.simulator import simulator
+from thinker.world_model.spec import (
+    BuiltModel,
+    DualModelSpec,
+    LearnedValuesSimulatorSpec,
+    ModelSpec,
+    NoModelSpec,
+    SimulatorSpec,
+    SingleModelSpec,
+)
+from thinker.world_model.trainer import ModelDivergedError, ModelTrainer, TrainerSettings
 
-__all__ = ["EPISODE_START", "NodeOutput", "WorldModel"]
+__all__ = [
+    "BuiltModel",
+    "DualModelSpec",
+    "LearnedValuesSimulatorSpec",
+    "ModelDivergedError",
+    "ModelSpec",
+    "ModelTrainer",
+    "NoModelSpec",
+    "SimulatorSpec",
+    "SingleModelSpec",
+    "TrainerSettings",
+    "simulator",
+]

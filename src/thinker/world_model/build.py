@@ -1,86 +1,87 @@
-"""World models by name: `build_model` for the paper's variants, `build_value_policy` for use beside a simulator."""
+"""Networks with fresh weights: the paper's dual network, its single-network ablations, and the value-policy half alone.
+
+All of them take the observation space of one environment (not the vector environment's), a size that is a name in
+`SIZES`, a `ModelSize` or None for the one that fits, and a seed. The weights depend on the seed alone, whatever the
+device: they are drawn on the CPU. The global random state is left as it was.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import gymnasium as gym
 import torch
 from torch import nn
 
-from thinker.world_model.architecture import Architecture
-from thinker.world_model.blocks import initialise
+from thinker.errors import UserError
+from thinker.nn.blocks import initialise
+from thinker.nn.sizes import ModelSize, TilesSize, size_for
+from thinker.world_model.acting import Network
+from thinker.world_model.architecture import ModelArchitecture
 from thinker.world_model.dual import DualNetwork
-from thinker.world_model.network import LearnedModel
+from thinker.world_model.network import SingleStateLoss, StateLoss
 from thinker.world_model.single import SingleNetwork
-from thinker.world_model.sizes import SIZES, ModelSize, TilesSize, choose_size
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
-VARIANTS = ("dual-feature", "dual-l2", "dual-no-state", "single-l2", "single-no-state")
-"""The paper's model and its ablations; ``single-no-state`` is MuZero's model."""
+CPU = torch.device("cpu")
 
 
-def build_model(
+def build_dual(
     observation_space: gym.Space,
     num_actions: int,
     *,
-    variant: str = "dual-feature",
+    state_loss: StateLoss = "feature",
     size: str | ModelSize | None = None,
     seed: int = 0,
-) -> LearnedModel:
-    """A world model with fresh weights for one environment's ``observation_space`` (not the vector environment's).
+    device: torch.device = CPU,
+) -> DualNetwork:
+    """The paper's model, and with another ``state_loss`` its ablations."""
+    return _build(lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, seed, device)
 
-    ``variant`` is one of `VARIANTS`; ``size`` a name in `SIZES`, a size of your own, or None for `choose_size`. The
-    weights depend on ``seed`` alone; the global random state is left as it was.
-    """
-    if variant not in VARIANTS:
-        raise ValueError(f"unknown variant {variant!r}; choose one of {', '.join(VARIANTS)}")
-    architecture = _architecture(observation_space, num_actions, size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model: LearnedModel
-        if variant == "dual-feature":
-            model = DualNetwork(architecture, state_loss="feature")
-        elif variant == "dual-l2":
-            model = DualNetwork(architecture, state_loss="l2")
-        elif variant == "dual-no-state":
-            model = DualNetwork(architecture, state_loss=None)
-        elif variant == "single-l2":
-            model = SingleNetwork(architecture, state_loss="l2")
-        else:
-            model = SingleNetwork(architecture, state_loss=None)
-        _initialise(model, architecture)
-    _to_channels_last(model)
-    return model
+
+def build_single(
+    observation_space: gym.Space,
+    num_actions: int,
+    *,
+    state_loss: SingleStateLoss = "l2",
+    size: str | ModelSize | None = None,
+    seed: int = 0,
+    device: torch.device = CPU,
+) -> SingleNetwork:
+    """One network for everything; without a state loss it is MuZero's model."""
+    return _build(lambda parts: SingleNetwork(parts, state_loss), observation_space, num_actions, size, seed, device)
 
 
 def build_value_policy(
-    observation_space: gym.Space, num_actions: int, *, size: str | ModelSize | None = None, seed: int = 0
+    observation_space: gym.Space,
+    num_actions: int,
+    *,
+    size: str | ModelSize | None = None,
+    seed: int = 0,
+    device: torch.device = CPU,
 ) -> ValuePolicyNetwork:
-    """A value-policy network alone, to be learned beside a perfect simulator. Arguments as for `build_model`."""
-    architecture = _architecture(observation_space, num_actions, size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = ValuePolicyNetwork(architecture)
-        _initialise(network, architecture)
-    _to_channels_last(network)
-    return network
+    """A value-policy network alone, to be learned beside a perfect simulator."""
+    return _build(ValuePolicyNetwork, observation_space, num_actions, size, seed, device)
 
 
-def _architecture(observation_space: gym.Space, num_actions: int, size: str | ModelSize | None) -> Architecture:
+def _build(
+    make: Callable[[ModelArchitecture], Network],
+    observation_space: gym.Space,
+    num_actions: int,
+    size: str | ModelSize | None,
+    seed: int,
+    device: torch.device,
+) -> Network:
     if num_actions < 1:
-        raise ValueError(f"num_actions must be at least 1, got {num_actions}")
-    if size is None:
-        size = choose_size(observation_space)
-    if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)} or give a ModelSize")
-        size = SIZES[size]
-    return Architecture(observation_space, num_actions, size)
-
-
-def _initialise(module: nn.Module, architecture: Architecture) -> None:
-    """Pictures and vectors keep PyTorch's own initialisation: for them nothing else has been measured."""
-    if isinstance(architecture.size, TilesSize):
-        initialise(module)
+        raise UserError(f"num_actions must be at least 1, got {num_actions}")
+    with CPU, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        architecture = ModelArchitecture(observation_space, num_actions, size_for(observation_space, size))
+        network = make(architecture)
+        if isinstance(architecture.size, TilesSize):  # pictures and vectors keep PyTorch's own initialisation
+            initialise(network)
+    _to_channels_last(network)
+    return network.to(device)
 
 
 def _to_channels_last(module: nn.Module) -> None:

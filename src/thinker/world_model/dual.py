@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from thinker.world_model.architecture import Architecture, Decoder
+from thinker.interfaces import NodeOutput
+from thinker.world_model.architecture import Decoder, ModelArchitecture
+from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.network import (
     LearnedModel,
     Predictions,
@@ -16,20 +18,37 @@ from thinker.world_model.network import (
     squared_error,
     time_major,
 )
-from thinker.world_model.protocol import NodeOutput
-from thinker.world_model.transition import SequenceBatch
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
 
 class StateRewardNetwork(nn.Module):
-    """Predicts states, rewards and termination from a real state and the actions taken after it."""
+    """Predicts states, rewards and termination from a real state and the actions taken after it.
 
-    def __init__(self, architecture: Architecture) -> None:
+    Where the last state can be seen beside the hidden state (boards), the hidden state need not carry all of it on and
+    ends with a ReLU.
+    """
+
+    def __init__(self, architecture: ModelArchitecture) -> None:
         super().__init__()
+        self.sees_state = architecture.seen_state_channels > 0
+        inputs = architecture.layers.channels + architecture.seen_state_channels
         self.encoder = architecture.encoder()
-        self.unroll_function = architecture.state_unroll_function()
-        self.predictor = architecture.reward_predictor()
+        self.unroll_function = architecture.unroll_function(inputs)
+        self.predictor = architecture.predictor(inputs, {"reward": 1, "termination": 1})
         self.decoder = architecture.decoder()
+
+    def advance(self, hidden: Tensor, action: Tensor, previous: Tensor) -> Tensor:
+        """The next hidden state from the last one [B, *hidden_shape], the one-hot action and the last state."""
+        advanced: Tensor = self.unroll_function(self._seen(hidden.relu(), previous), action, hidden)
+        return advanced.relu_() if self.sees_state else advanced
+
+    def transition(self, hidden: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Reward and termination logit [B, 1] on reaching states [B, *state_shape] with hidden states ``hidden``."""
+        outputs: dict[str, Tensor] = self.predictor(self._seen(hidden, self.decoder.carry(state)))
+        return outputs
+
+    def _seen(self, hidden: Tensor, state: Tensor) -> Tensor:
+        return torch.cat((hidden, state.detach().to(hidden.dtype)), 1) if self.sees_state else hidden
 
 
 class DualNetwork(LearnedModel):
@@ -39,7 +58,7 @@ class DualNetwork(LearnedModel):
     value-policy network's encoder sees in them, their own squared difference, or nothing.
     """
 
-    def __init__(self, architecture: Architecture, *, state_loss: StateLoss | None) -> None:
+    def __init__(self, architecture: ModelArchitecture, state_loss: StateLoss) -> None:
         of_state_reward = architecture.of_state_reward()
         channels = of_state_reward.layers.channels, architecture.layers.channels
         super().__init__(architecture, hidden_channels=channels, state_loss=state_loss)
@@ -62,19 +81,19 @@ class DualNetwork(LearnedModel):
         state_reward = self.state_reward.encoder(state, action)
         value_policy = self.value_policy.begin(action, self.value_policy.encoder(state, action))
         outputs = self.value_policy.predictor(value_policy)
-        shown = None if self.state_loss is None else observation
+        shown = observation if self.predicts_states else None
         return self._node((state_reward, value_policy), state, shown, outputs)
 
     @torch.no_grad()
-    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+    def unroll(self, hidden: Tensor, action: Tensor, *, predict_states: bool = True) -> NodeOutput:
         (state_reward, value_policy), previous = self._split(hidden)
         action = self._one_hot(action)
-        state_reward = self.state_reward.unroll_function(state_reward, action, state=previous)
+        state_reward = self.state_reward.advance(state_reward, action, previous)
         state = self.decoder(state_reward, previous)
         value_policy = self.value_policy.advance(value_policy, action, self.value_policy.encoder(state, action))
-        outputs = self.state_reward.predictor(state_reward, self.decoder.carry(state))
+        outputs = self.state_reward.transition(state_reward, state)
         outputs |= self.value_policy.predictor(value_policy)
-        shown = self.codec.decode(state) if self.state_loss is not None and self.give_states else None
+        shown = self.codec.decode(state) if self.predicts_states and predict_states else None
         return self._node((state_reward, value_policy), state, shown, outputs)
 
     def predict(self, batch: SequenceBatch) -> Predictions:
@@ -88,11 +107,11 @@ class DualNetwork(LearnedModel):
         states, hiddens = [state], []
         for step in range(1, unroll_length + 1):
             previous = self.decoder.carry(state)
-            hidden = self.state_reward.unroll_function(hidden, action[step], state=previous)
+            hidden = self.state_reward.advance(hidden, action[step], previous)
             state = self.decoder(hidden, previous)
             hiddens.append(hidden)
             states.append(state)
-        transition = self.state_reward.predictor(torch.cat(hiddens), self.decoder.carry(torch.cat(states[1:])))
+        transition = self.state_reward.transition(torch.cat(hiddens), torch.cat(states[1:]))
 
         # Value-policy network: the predicted states go in, but no gradient comes back through them.
         seen = torch.cat(states).detach()
@@ -105,7 +124,7 @@ class DualNetwork(LearnedModel):
         evaluation = self.value_policy.predictor(torch.cat(hiddens))
 
         state_error = None
-        if self.state_loss is not None:
+        if self.predicts_states:
             state_error = self._state_error(torch.cat(states[1:]), true_states[num_sequences:], action[1:])
             state_error = batch_major(state_error, num_sequences)
         return Predictions(

@@ -1,4 +1,4 @@
-"""The losses of equations 2 and 3, each with its scale from the hyperparameter table.
+"""The losses of equations 2 and 3.
 
 Where the printed equations differ: cross-entropies have their minus sign here, and the termination's also its other
 half, -(1 - d) log(1 - p). State losses are squared norms, sums over all features, as printed.
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.network import Predictions
-from thinker.world_model.transition import SequenceBatch
 
 STATE_REWARD_LOSSES = ("reward", "termination", "state")
 VALUE_POLICY_LOSSES = ("value", "policy")
-PAPER_SCALES: dict[str, float] = {"reward": 1.0, "termination": 1.0, "state": 10.0, "value": 0.25, "policy": 0.5}
-
-
-class TrainableNetwork(Protocol):
-    """What `model_losses` needs of a network."""
-
-    loss_names: tuple[str, ...]
-
-    def predict(self, batch: SequenceBatch) -> Predictions: ...
+ALL_LOSSES = (*STATE_REWARD_LOSSES, *VALUE_POLICY_LOSSES)
 
 
 @dataclass(frozen=True)
@@ -45,14 +36,8 @@ class LossOutput:
         return self.state_reward + self.value_policy
 
 
-def default_scales(network: TrainableNetwork) -> dict[str, float]:
-    """The paper's scales of the losses that this network has."""
-    return {name: PAPER_SCALES[name] for name in network.loss_names}
-
-
-def model_losses(network: TrainableNetwork, batch: SequenceBatch, scales: Mapping[str, float]) -> LossOutput:
-    """All losses of ``network`` on ``batch``. ``scales`` must name exactly the losses that the network has."""
-    predictions = network.predict(batch)
+def model_losses(predictions: Predictions, batch: SequenceBatch, scales: Mapping[str, float]) -> LossOutput:
+    """All losses of what a network has predicted of ``batch``. ``scales`` must name exactly these losses."""
     value_mask, policy_mask = batch.value_mask, batch.policy_mask
     if predictions.known is not None:
         value_mask, policy_mask = value_mask * predictions.known, policy_mask * predictions.known
@@ -70,10 +55,9 @@ def model_losses(network: TrainableNetwork, batch: SequenceBatch, scales: Mappin
         steps["state"] = predictions.state_error * batch.state_mask
     if set(steps) != set(scales):
         raise ValueError(
-            f"the losses {sorted(steps)} of {type(network).__name__} and the scales {sorted(scales)} must have the "
-            "same names; default_scales(network) gives the paper's"
+            f"the losses {sorted(steps)} of these predictions and the scales {sorted(scales)} must have the same names"
         )
-    losses = {name: (batch.weight * steps[name].sum(1)).mean() for name in PAPER_SCALES if name in steps}
+    losses = {name: (batch.weight * steps[name].sum(1)).mean() for name in ALL_LOSSES if name in steps}
     zero = torch.zeros((), device=batch.weight.device)
     state_reward = sum((scales[name] * losses[name] for name in STATE_REWARD_LOSSES if name in losses), start=zero)
     value_policy = sum((scales[name] * losses[name] for name in VALUE_POLICY_LOSSES), start=zero)

@@ -11,12 +11,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from thinker.world_model.architecture import Architecture, Decoder
-from thinker.world_model.blocks import one_hot_action
-from thinker.world_model.protocol import NodeOutput
-from thinker.world_model.transition import SequenceBatch
+from thinker.interfaces import NodeOutput
+from thinker.nn.blocks import one_hot_action
+from thinker.world_model.architecture import Decoder, ModelArchitecture
+from thinker.world_model.batch import SequenceBatch
 
-StateLoss = Literal["feature", "l2"]
+StateLoss = Literal["feature", "l2", "none"]
+"""What predicted states are trained with: the features that the value-policy network sees in them, the states
+themselves, or nothing."""
+SingleStateLoss = Literal["l2", "none"]
+"""The same where there is no value-policy network."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,7 @@ def batch_major(x: Tensor, batch: int) -> Tensor:
 
 
 def squared_error(predicted: Tensor, target: Tensor) -> Tensor:
-    """[B, ...] and [B, ...] to [B]: the squared norm of the difference, as in the paper.
-
-    With the mean over the features instead of the sum, and the paper's scales, short trials on Sokoban boards (one
-    seed) learned no state changes with the feature loss: it was too small beside the reward loss.
-    """
+    """[B, ...] and [B, ...] to [B]: the squared norm of the difference, a sum over all features."""
     return (predicted - target).square().sum(tuple(range(1, predicted.ndim)))
 
 
@@ -65,47 +65,63 @@ def actions_of(batch: SequenceBatch, num_actions: int) -> Tensor:
     return one_hot_action(torch.cat((batch.last_action.unsqueeze(0), batch.action.t())), num_actions)
 
 
-class LearnedModel(nn.Module, ABC):
-    """A network that is a `WorldModel` and can be trained with `model_losses`.
+class TrainableNetwork(nn.Module, ABC):
+    """A network that predicts what `model_losses` are computed from, and that a `ModelTrainer` can train."""
+
+    def __init__(self, architecture: ModelArchitecture, loss_names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.codec = architecture.codec
+        self.num_actions = architecture.num_actions
+        self.loss_names = loss_names
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @abstractmethod
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        """Everything that the network says of the sequences, with gradients."""
+
+    @abstractmethod
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """All parameters, by the sub-network that may have its own learning rate."""
+
+
+class LearnedModel(TrainableNetwork):
+    """A network that is a `WorldModel`; `predict` unrolls it from the first state of each sequence along its actions.
 
     A node's hidden state is one row: the hidden states of the sub-networks, channel-wise, and after them what the
     decoder needs of the node's state. The agent sees only the former, as [B, *hidden_shape].
     """
 
     def __init__(
-        self, architecture: Architecture, *, hidden_channels: tuple[int, ...], state_loss: StateLoss | None
+        self, architecture: ModelArchitecture, *, hidden_channels: tuple[int, ...], state_loss: StateLoss
     ) -> None:
-        super().__init__()
-        self.codec = architecture.codec
-        self.num_actions = architecture.num_actions
+        state = () if state_loss == "none" else ("state",)
+        super().__init__(architecture, ("reward", "termination", *state, "value", "policy"))
         self.state_loss = state_loss
         self.hidden_channels = hidden_channels
-        self.give_states = True  # whether unrolled nodes come with their predicted state as an observation
-        self.loss_names = ("reward", "termination", *(("state",) if state_loss else ()), "value", "policy")
         self.hidden_shape = (sum(hidden_channels), *architecture.layers.shape[1:])
 
-    @abstractmethod
-    def predict(self, batch: SequenceBatch) -> Predictions:
-        """Unroll from the first state of each sequence along its actions."""
+    @property
+    def predicts_states(self) -> bool:
+        """Whether states are trained, and so fit to be shown."""
+        return self.state_loss != "none"
 
     @abstractmethod
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         """See `WorldModel`."""
 
     @abstractmethod
-    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
-        """See `WorldModel`."""
-
-    @abstractmethod
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """All parameters, by the sub-network that may have its own learning rate."""
+    def unroll(self, hidden: Tensor, action: Tensor, *, predict_states: bool = True) -> NodeOutput:
+        """See `WorldModel`. Without ``predict_states`` the nodes come without the states as observations."""
 
     @property
     @abstractmethod
     def decoder(self) -> Decoder | None:
         """The decoder that `root` and `unroll` use, if any."""
 
-    def observe_hidden(self, hidden: Tensor) -> Tensor:
+    def visible_hidden(self, hidden: Tensor) -> Tensor:
         """What the agent sees of hidden states: a view [B, *hidden_shape]."""
         return from_rows(hidden[:, : math.prod(self.hidden_shape)], self.hidden_shape)
 
@@ -114,7 +130,7 @@ class LearnedModel(nn.Module, ABC):
 
     def _parts(self, hidden: Tensor) -> list[Tensor]:
         """The sub-networks' hidden states in rows of hidden states: views."""
-        return list(self.observe_hidden(hidden).split(self.hidden_channels, 1))
+        return list(self.visible_hidden(hidden).split(self.hidden_channels, 1))
 
     def _split(self, hidden: Tensor) -> tuple[list[Tensor], Tensor]:
         """Rows back to the sub-networks' hidden states (in the weights' dtype) and what the decoder carries."""
@@ -132,13 +148,13 @@ class LearnedModel(nn.Module, ABC):
     ) -> NodeOutput:
         """``hidden``: of the sub-networks. ``state``: as the networks see it. ``observation``: as the agent sees it."""
         batch = hidden[0].shape[0]
-        observed = math.prod(self.hidden_shape)
+        visible = math.prod(self.hidden_shape)
         carried = None if self.decoder is None else to_rows(self.decoder.carry(state))
-        rows = hidden[0].new_empty(batch, observed + (0 if carried is None else carried.shape[1]), dtype=torch.float32)
+        rows = hidden[0].new_empty(batch, visible + (0 if carried is None else carried.shape[1]), dtype=torch.float32)
         for target, part in zip(self._parts(rows), hidden):
             target.copy_(part)
         if carried is not None:
-            rows[:, observed:] = carried
+            rows[:, visible:] = carried
         value = outputs["value"].squeeze(1)
         zeros = torch.zeros_like(value) if "reward" not in outputs else None
         return NodeOutput(

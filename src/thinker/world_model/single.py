@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from thinker.world_model.architecture import Architecture, Decoder
+from thinker.interfaces import NodeOutput
+from thinker.world_model.architecture import Decoder, ModelArchitecture
+from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.network import (
     LearnedModel,
     Predictions,
+    SingleStateLoss,
     actions_of,
     batch_major,
     squared_error,
     time_major,
 )
-from thinker.world_model.protocol import NodeOutput
-from thinker.world_model.transition import SequenceBatch
 
 
 class SingleNetwork(LearnedModel):
     """One recurrent network for rewards, termination, values, policies and, with "l2", states."""
 
-    def __init__(self, architecture: Architecture, *, state_loss: Literal["l2"] | None) -> None:
-        super().__init__(architecture, hidden_channels=(architecture.layers.channels,), state_loss=state_loss)
+    def __init__(self, architecture: ModelArchitecture, state_loss: SingleStateLoss) -> None:
+        channels = architecture.layers.channels
+        super().__init__(architecture, hidden_channels=(channels,), state_loss=state_loss)
         self.encoder = architecture.encoder()
-        self.unroll_function = architecture.unroll_function(takes_encoded=False)
-        self.transition_predictor = architecture.predictor({"reward": 1, "termination": 1})
-        self.evaluation_predictor = architecture.predictor({"value": 1, "policy": architecture.num_actions})
-        self.state_decoder = None if state_loss is None else architecture.decoder()
+        self.unroll_function = architecture.unroll_function(channels)
+        self.transition_predictor = architecture.predictor(channels, {"reward": 1, "termination": 1})
+        self.evaluation_predictor = architecture.predictor(channels, {"value": 1, "policy": architecture.num_actions})
+        self.state_decoder = architecture.decoder() if self.predicts_states else None
 
     @property
     def decoder(self) -> Decoder | None:
@@ -42,18 +42,18 @@ class SingleNetwork(LearnedModel):
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         state = self.codec.encode(observation)
         hidden = self.encoder(state, self._one_hot(last_action))
-        shown = None if self.decoder is None else observation
+        shown = observation if self.predicts_states else None
         return self._node((hidden,), state, shown, self.evaluation_predictor(hidden))
 
     @torch.no_grad()
-    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+    def unroll(self, hidden: Tensor, action: Tensor, *, predict_states: bool = True) -> NodeOutput:
         (part,), previous = self._split(hidden)
-        part = self.unroll_function(part, self._one_hot(action))
+        part = self._advance(part, self._one_hot(action))
         outputs = self.transition_predictor(part) | self.evaluation_predictor(part)
         if self.decoder is None:
             return self._node((part,), previous, None, outputs)
         state = self.decoder(part, previous)
-        shown = self.codec.decode(state) if self.give_states else None
+        shown = self.codec.decode(state) if predict_states else None
         return self._node((part,), state, shown, outputs)
 
     def predict(self, batch: SequenceBatch) -> Predictions:
@@ -64,7 +64,7 @@ class SingleNetwork(LearnedModel):
         hiddens = [self.encoder(state, action[0])]
         states = []
         for step in range(1, unroll_length + 1):
-            hiddens.append(self.unroll_function(hiddens[-1], action[step]))
+            hiddens.append(self._advance(hiddens[-1], action[step]))
             if self.decoder is not None:
                 state = self.decoder(hiddens[-1], self.decoder.carry(state))
                 states.append(state)
@@ -80,3 +80,8 @@ class SingleNetwork(LearnedModel):
             termination_logit=batch_major(transition["termination"].squeeze(1), num_sequences),
             state_error=state_error,
         )
+
+    def _advance(self, hidden: Tensor, action: Tensor) -> Tensor:
+        """The next hidden state [B, *hidden_shape] from the last one and the one-hot action [B, A] taken there."""
+        advanced: Tensor = self.unroll_function(hidden.relu(), action, hidden)
+        return advanced

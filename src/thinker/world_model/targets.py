@@ -20,7 +20,7 @@ TRANSITION = np.dtype(
     [
         ("frame", np.int64),  # position of the newest frame of s_t in the environment's stream of frames
         ("action", np.int32),  # a_t
-        ("last_action", np.int32),  # the action that led to s_t, EPISODE_START at an episode's start
+        ("last_action", np.int32),  # the action that led to s_t, NO_ACTION at an episode's start
         ("reward", np.float32),  # r_{t+1}
         ("root_value", np.float32),  # mean return of the root s_t at the end of its stage
         ("final_value", np.float32),  # the model's value of s_{t+1} where the episode ended

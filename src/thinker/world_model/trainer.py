@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
-from thinker.world_model.losses import model_losses
+from thinker.errors import UserError
+from thinker.interfaces import RealTransition
+from thinker.world_model.acting import ActingCopy
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.losses import ALL_LOSSES, model_losses
+from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
-from thinker.world_model.transition import RealTransition, SequenceBatch
+
+FUSED_ADAM_DEVICES = ("cpu", "cuda")
+"""Where PyTorch, from 2.4 on, has Adam as one kernel."""
 
 
-class InferenceCopy(Protocol):
-    """A copy of the network for acting, which takes over new weights when told."""
-
-    def load_from(self, network: Any) -> object: ...
+class ModelDivergedError(UserError, FloatingPointError):
+    """A loss or gradient of the world model is not finite."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,6 @@ class TrainerSettings:
     priority_exponent: float = 0.6  # α, how much more often sequences with large value errors are drawn; 0: all alike
     replay_ratio: float = 6.0  # transitions trained on for every transition collected
     warm_up_transitions: int = 5_000  # collected before training begins; the paper: 200,000, for runs of 50,000,000
-    count_warm_up: bool = False  # True: those count for the ratio, so that training begins with a burst
     first_importance_exponent: float = 0.4  # β at the run's beginning
     last_importance_exponent: float = 1.0  # β at its end
     reward_loss_scale: float = 1.0
@@ -50,12 +54,12 @@ class TrainerSettings:
     def __post_init__(self) -> None:
         for name in ("batch_size", "unroll_length", "replay_ratio", "adam_epsilon"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+                raise UserError(f"{name}={getattr(self, name)}: must be above 0")
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, (int, float)) and not 0 <= value < math.inf:
-                raise ValueError(f"{name}={value}: must be finite and not negative")
+                raise UserError(f"{name}={value}: must be finite and not negative")
         if self.gradient_clip == 0:
-            raise ValueError("gradient_clip=0 would stop all learning: use None for no clipping")
+            raise UserError("gradient_clip=0 would stop all learning: use None for no clipping")
 
     def learning_rate_of(self, group: str) -> float:
         """The rate at the run's beginning for a group of `LearnedModel.parameter_groups`."""
@@ -63,15 +67,15 @@ class TrainerSettings:
         rate = own.get(group)
         return self.learning_rate if rate is None else rate
 
-    def loss_scale(self, loss: str) -> float:
-        scale: float = getattr(self, f"{loss}_loss_scale")
-        return scale
+    @property
+    def loss_scales(self) -> dict[str, float]:
+        """The scale of each loss by its name."""
+        return {name: getattr(self, f"{name}_loss_scale") for name in ALL_LOSSES}
 
 
 def board_settings() -> TrainerSettings:
-    """For small boards on a laptop (docs/results.md): small batches give more steps for the same work, a state loss
-    that does not drown the rare rewards lets them be learned earlier, and a value loss that does not drown the policy's
-    lets the base policy be learned at all.
+    """For small boards on a laptop: small batches, and losses of states and values that do not drown those of the rare
+    rewards and of the policy.
     """
     return TrainerSettings(
         state_reward_learning_rate=2e-3,
@@ -86,31 +90,31 @@ def board_settings() -> TrainerSettings:
 class ModelTrainer:
     """Stores real transitions and trains the network on as many sequences as the replay ratio allows, never a race.
 
-    Training begins once ``warm_up_transitions`` are collected and the replay can fill a batch. Count from there on
-    (with ``count_warm_up``: from the very beginning) the transitions collected, and those trained on, ``batch_size``
-    times ``unroll_length`` for each batch. Then after every `observe`
+    Training begins once ``warm_up_transitions`` are collected and the replay can fill a batch. Count from there on the
+    transitions collected, and those trained on, ``batch_size`` times ``unroll_length`` for each batch. Then after every
+    `add`
 
         trained <= replay_ratio * collected < trained + batch_size * unroll_length.
 
     Learning rates fall linearly to 0, and β rises linearly, over ``total_transitions`` collected; with None both stay
-    as they begin. ``network`` is a `LearnedModel` or a `ValuePolicyNetwork`.
+    as they begin. Training takes place on the network's device. It is a `TransitionSink`.
     """
 
     def __init__(
         self,
-        network: Any,
+        network: TrainableNetwork,
         replay: Replay,
         settings: TrainerSettings,
         total_transitions: int | None,
-        inference: Sequence[InferenceCopy] = (),
+        acting: Sequence[ActingCopy[Any]] = (),
     ) -> None:
         if replay.unroll_length != settings.unroll_length:
-            raise ValueError(
+            raise UserError(
                 f"the replay gives sequences of unroll_length={replay.unroll_length}, the settings say "
                 f"{settings.unroll_length}: make both the same"
             )
         if total_transitions is not None and total_transitions <= settings.warm_up_transitions:
-            raise ValueError(
+            raise UserError(
                 f"total_transitions={total_transitions} end before warm_up_transitions="
                 f"{settings.warm_up_transitions} are over, so the model would never be trained: lower the warm-up"
             )
@@ -118,21 +122,21 @@ class ModelTrainer:
         self.replay = replay
         self.settings = settings
         self.total_transitions = total_transitions
-        self.inference = tuple(inference)
+        self.acting = tuple(acting)  # take over the weights whenever they are published
         self.collected_transitions = 0
         self.trained_transitions = 0
         self.extra_transitions = 0  # trained on by `train_more`
         self._uncounted_transitions: int | None = None  # collected before the ratio counts; None until training begins
         self._metrics: dict[str, float] = {}
-        self._scales: Mapping[str, float] = {name: settings.loss_scale(name) for name in network.loss_names}
-        self._groups: dict[str, list[nn.Parameter]] = network.parameter_groups()
-        self._device = next(network.parameters()).device
+        self._scales = {name: settings.loss_scales[name] for name in network.loss_names}
+        self._device = network.device
+        self._fused = self._device.type in FUSED_ADAM_DEVICES
         self._optimizer = torch.optim.Adam(
-            [{"params": parameters, "name": name} for name, parameters in self._groups.items()],
+            [{"params": parameters, "name": name} for name, parameters in network.parameter_groups().items()],
             lr=settings.learning_rate,
             betas=settings.adam_betas,
             eps=settings.adam_epsilon,
-            fused=True,
+            fused=self._fused,
         )
 
     @property
@@ -144,7 +148,7 @@ class ModelTrainer:
             "replay/trained_transitions": self.trained_transitions + self.extra_transitions,
         }
 
-    def observe(self, transition: RealTransition) -> dict[str, float]:
+    def add(self, transition: RealTransition) -> dict[str, float]:
         """Store a real step of all environments, train on what has become due, and return the latest `metrics`."""
         self.store(transition)
         return self.train()
@@ -154,7 +158,7 @@ class ModelTrainer:
         self.replay.add(transition)
         self.collected_transitions += int(transition.valid.sum())
 
-    def abandon(self) -> None:
+    def abandon_episodes(self) -> None:
         """All episodes under way were cut off by a reset: the next real step begins new ones."""
         self.replay.abandon_episodes()
 
@@ -179,7 +183,7 @@ class ModelTrainer:
 
     def publish(self) -> None:
         """Give the weights to the copies that act."""
-        for copy in self.inference:
+        for copy in self.acting:
             copy.load_from(self.network)
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,7 +214,7 @@ class ModelTrainer:
             if name in state["optimizer"]:
                 saved = state["optimizer"][name]
                 self._optimizer.state[parameter] = {
-                    "step": saved["step"].clone(),
+                    "step": saved["step"].to(self._device if self._fused else "cpu", copy=True),
                     # Laid out in memory as the parameter is.
                     "exp_avg": torch.empty_like(parameter).copy_(saved["exp_avg"]),
                     "exp_avg_sq": torch.empty_like(parameter).copy_(saved["exp_avg_sq"]),
@@ -222,15 +226,14 @@ class ModelTrainer:
         uncounted = state["uncounted_transitions"]
         self._uncounted_transitions = None if uncounted < 0 else uncounted
         self._metrics = dict(state["metrics"])
-        for copy in self.inference:
-            copy.load_from(self.network)
+        self.publish()
 
     def _batch_is_due(self) -> bool:
         settings = self.settings
         if self._uncounted_transitions is None:
             if self.collected_transitions < settings.warm_up_transitions or len(self.replay) < settings.batch_size:
                 return False
-            self._uncounted_transitions = 0 if settings.count_warm_up else self.collected_transitions
+            self._uncounted_transitions = self.collected_transitions
         counted = self.collected_transitions - self._uncounted_transitions
         batch_transitions = settings.batch_size * settings.unroll_length
         return self.trained_transitions + batch_transitions <= settings.replay_ratio * counted
@@ -242,7 +245,8 @@ class ModelTrainer:
         first, last = settings.first_importance_exponent, settings.last_importance_exponent
         importance_exponent = first + (last - first) * progress
         batch = self.replay.sample(settings.batch_size, importance_exponent)
-        output = model_losses(self.network, self._to_device(batch), self._scales)
+        moved = self._to_device(batch)
+        output = model_losses(self.network.predict(moved), moved, self._scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
         for name, loss in losses.items():
             self._check_finite(f"the loss of {name}", loss)
@@ -267,7 +271,7 @@ class ModelTrainer:
     def _check_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
             trained = self.trained_transitions + self.extra_transitions
-            raise FloatingPointError(
+            raise ModelDivergedError(
                 f"{what} is {value} after {trained} transitions trained on; the weights are still those of the batch "
                 "before. Lower the learning rate, set gradient_clip, or scale the rewards down"
             )

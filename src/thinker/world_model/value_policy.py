@@ -5,25 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from thinker.world_model.architecture import Architecture
-from thinker.world_model.blocks import one_hot_action
-from thinker.world_model.network import Predictions, actions_of, batch_major, time_major
-from thinker.world_model.transition import SequenceBatch
+from thinker.nn.blocks import one_hot_action
+from thinker.world_model.architecture import ModelArchitecture
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.network import Predictions, TrainableNetwork, actions_of, batch_major, time_major
 
 
-class ValuePolicyNetwork(nn.Module):
+class ValuePolicyNetwork(TrainableNetwork):
     """Base policy and base value of states, and the hidden state h_vp that remembers the way to them."""
 
-    loss_names = ("value", "policy")
-
-    def __init__(self, architecture: Architecture) -> None:
-        super().__init__()
-        self.codec = architecture.codec
-        self.num_actions = architecture.num_actions
-        self.hidden_shape = architecture.layers.shape
+    def __init__(self, architecture: ModelArchitecture) -> None:
+        super().__init__(architecture, ("value", "policy"))
+        channels = architecture.layers.channels
         self.encoder = architecture.encoder()
-        self.unroll_function = architecture.unroll_function(takes_encoded=True)
-        self.predictor = architecture.predictor({"value": 1, "policy": architecture.num_actions})
+        self.unroll_function = architecture.unroll_function(2 * channels)
+        self.predictor = architecture.predictor(channels, {"value": 1, "policy": architecture.num_actions})
 
     def begin(self, action: Tensor, encoded: Tensor) -> Tensor:
         """h_vp of a real state from one-hot ``action`` [B, A] and g(s) [B, *hidden_shape]: nothing is remembered."""
@@ -31,7 +27,7 @@ class ValuePolicyNetwork(nn.Module):
 
     def advance(self, hidden: Tensor, action: Tensor, encoded: Tensor) -> Tensor:
         """The next h_vp from the last one, the one-hot action taken there and the encoded state it led to."""
-        advanced: Tensor = self.unroll_function(hidden, action, encoded)
+        advanced: Tensor = self.unroll_function(torch.cat((hidden, encoded), 1).relu_(), action, encoded)
         return advanced
 
     def evaluate(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:

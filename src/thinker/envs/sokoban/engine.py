@@ -4,11 +4,14 @@ A board is one `uint8` tile code per square. What lies outside of a board counts
 of the board put together from sprites, so the one-hot planes ("tiles": sprites of one pixel with seven channels) and
 the pixels ("rgb") share all code. No kernel here calls a kernel of another module: Numba's cache would not notice a
 change there.
+
+Kernels take what they need out of `Boards` before their loop: Numba counts references on every access to a field of a
+tuple, which in the loop costs more than the work itself.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numba
 import numpy as np
@@ -47,6 +50,39 @@ IDLE: Final = 2
 
 _ROW_OFFSET = np.array([0, -1, 1, 0, 0])
 _COLUMN_OFFSET = np.array([0, 0, 0, -1, 1])
+
+
+class Boards(NamedTuple):
+    """B boards of H x W squares on which episodes are played, drawn with C channels and P pixels a square."""
+
+    tiles: np.ndarray  # [B, H, W] uint8    tile codes
+    player: np.ndarray  # [B, 2] int64       row and column
+    boxes: np.ndarray  # [B] int64
+    boxes_on_target: np.ndarray  # [B] int64
+    steps: np.ndarray  # [B] int64          played in the running episode
+    status: np.ndarray  # [B] uint8          RUNNING, ENDED or IDLE
+    # What the last step gave
+    pictures: np.ndarray  # [B, C, H * P, W * P] uint8
+    reward: np.ndarray  # [B] float64
+    terminated: np.ndarray  # [B] bool
+    truncated: np.ndarray  # [B] bool
+
+
+def make_boards(count: int, height: int, width: int, sprites: np.ndarray) -> Boards:
+    """``count`` empty boards, to be drawn with sprites uint8 [7, C, P, P]; no episode has begun on any of them."""
+    _, channels, pixels, _ = sprites.shape
+    return Boards(
+        tiles=np.zeros((count, height, width), np.uint8),
+        player=np.zeros((count, 2), np.int64),
+        boxes=np.zeros(count, np.int64),
+        boxes_on_target=np.zeros(count, np.int64),
+        steps=np.zeros(count, np.int64),
+        status=np.full(count, ENDED, np.uint8),
+        pictures=np.zeros((count, channels, height * pixels, width * pixels), np.uint8),
+        reward=np.zeros(count, np.float64),
+        terminated=np.zeros(count, np.bool_),
+        truncated=np.zeros(count, np.bool_),
+    )
 
 
 @numba.njit(cache=True)
@@ -104,17 +140,17 @@ def _has_loose_box(board):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def step_boards(boards, actions, reward_out, solved_out):  # type: ignore[no-untyped-def]
+def step_boards(tiles, actions, reward_out, solved_out):  # type: ignore[no-untyped-def]
     """Play one action on each of B bare boards, in place: the perfect simulator of Sokoban.
 
     Args:
-        boards: uint8 [B, H, W] tile codes, C-contiguous; a board without a player stays as it is
+        tiles: uint8 [B, H, W] tile codes, C-contiguous; a board without a player stays as it is
         actions: int64 [B], 0 .. 4
         reward_out: float32 or float64 [B], written
         solved_out: bool [B], written: True where this very step has brought the last box onto a target
     """
-    for index in range(boards.shape[0]):
-        board = boards[index]
+    for index in range(tiles.shape[0]):
+        board = tiles[index]
         row, column = _find_player(board)
         gain = 0
         if row >= 0:
@@ -148,41 +184,41 @@ def _draw_board(picture, sprites, board):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def observe_boards(boards, sprites, out):  # type: ignore[no-untyped-def]
-    """Draw all boards uint8 [B, H, W] with sprites uint8 [7, C, P, P] into ``out`` uint8 [B, C, H * P, W * P]."""
-    for index in range(boards.shape[0]):
-        _draw_board(out[index], sprites, boards[index])
+def draw_boards(tiles, sprites, pictures_out):  # type: ignore[no-untyped-def]
+    """Draw whole boards from scratch.
+
+    Args:
+        tiles: uint8 [B, H, W]
+        sprites: uint8 [7, C, P, P]
+        pictures_out: uint8 [B, C, H * P, W * P], written
+    """
+    for index in range(tiles.shape[0]):
+        _draw_board(pictures_out[index], sprites, tiles[index])
 
 
 @numba.njit(cache=True)
-def step_environments(  # type: ignore[no-untyped-def]
-    boards, players, boxes, boxes_on_target, steps, status, actions, max_steps, sprites,
-    observations, rewards, terminated, truncated,
-):  # fmt: skip
-    """Play one action on each running board, redraw what changed, and say how many episodes ended.
+def step_environments(boards, actions, max_steps, sprites):  # type: ignore[no-untyped-def]
+    """Play one action on each running board of `Boards`, redraw what changed, and return how many episodes ended.
 
-    All arrays but ``actions`` and ``sprites`` are changed in place. Boards that are not `RUNNING` get reward 0.
+    Boards that are not `RUNNING` get reward 0.
 
     Args:
-        boards: uint8 [B, H, W]
-        players: int64 [B, 2], row and column
-        boxes, boxes_on_target, steps: int64 [B]
-        status: uint8 [B], `RUNNING`, `ENDED` or `IDLE`
+        boards: `Boards`, changed in place
         actions: int64 [B], 0 .. 4, already checked
         max_steps: the step after which an episode is truncated
         sprites: uint8 [7, C, P, P]
-        observations: uint8 [B, C, H * P, W * P]
-        rewards: float64 [B]
-        terminated, truncated: bool [B]
     """
+    tiles, players, boxes, boxes_on_target = boards.tiles, boards.player, boards.boxes, boards.boxes_on_target
+    steps, status, pictures = boards.steps, boards.status, boards.pictures
+    rewards, terminated, truncated = boards.reward, boards.terminated, boards.truncated
     ended = 0
-    for index in range(boards.shape[0]):
+    for index in range(tiles.shape[0]):
         terminated[index] = False
         truncated[index] = False
         rewards[index] = 0.0
         if status[index] != RUNNING:
             continue
-        board = boards[index]
+        board = tiles[index]
         row, column = players[index]
         action = actions[index]
         changed, gain = _move(board, row, column, action)
@@ -190,7 +226,7 @@ def step_environments(  # type: ignore[no-untyped-def]
         for square in range(changed):
             square_row, square_column = row + square * row_offset, column + square * column_offset
             tile = board[square_row, square_column]
-            _draw_square(observations[index], sprites, tile, square_row, square_column)
+            _draw_square(pictures[index], sprites, tile, square_row, square_column)
         if changed > 0:
             players[index, 0] = row + row_offset
             players[index, 1] = column + column_offset
@@ -207,10 +243,12 @@ def step_environments(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def place_boards(boards, indices, players, boxes, boxes_on_target, sprites, observations):  # type: ignore[no-untyped-def]
-    """Work out what follows from the new boards at ``indices`` int64 [N]: players, counts of boxes, observations."""
+def place_boards(boards, indices, sprites):  # type: ignore[no-untyped-def]
+    """Work out what follows from the new tiles at ``indices`` int64 [N]: players, counts of boxes, pictures."""
+    tiles, players, boxes, boxes_on_target = boards.tiles, boards.player, boards.boxes, boards.boxes_on_target
+    pictures = boards.pictures
     for index in indices:
-        board = boards[index]
+        board = tiles[index]
         row, column = _find_player(board)
         players[index, 0] = row
         players[index, 1] = column
@@ -220,7 +258,17 @@ def place_boards(boards, indices, players, boxes, boxes_on_target, sprites, obse
             settled += tile == BOX_ON_TARGET
         boxes[index] = loose + settled
         boxes_on_target[index] = settled
-        _draw_board(observations[index], sprites, board)
+        _draw_board(pictures[index], sprites, board)
+
+
+@numba.njit(cache=True)
+def begin_episodes(boards, indices, sprites):  # type: ignore[no-untyped-def]
+    """Begin an episode with the new tiles at ``indices`` int64 [N], see `place_boards`."""
+    steps, status = boards.steps, boards.status
+    for index in indices:
+        steps[index] = 0
+        status[index] = RUNNING
+    place_boards(boards, indices, sprites)
 
 
 @numba.njit(cache=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
 
+from thinker.envs.sokoban.feed import LevelSource, Order
 from thinker.envs.sokoban.rendering import ObservationKind
-from thinker.envs.sokoban.vector_env import LevelSource, Order, SokobanVectorEnv
+from thinker.envs.sokoban.vector_env import RENDER_MODES, SokobanVectorEnv, description
+from thinker.errors import UserError
+
+if TYPE_CHECKING:  # it needs PyTorch, which playing does not
+    from thinker.envs.sokoban.simulator import SokobanSimulator
+    from thinker.interfaces import PolicyAndValue
 
 
 class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -21,7 +27,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
     it begins anew.
     """
 
-    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 8}  # noqa: RUF012
 
     def __init__(
         self,
@@ -47,6 +53,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
             autoreset_mode=AutoresetMode.DISABLED,
             render_mode=render_mode,
         )
+        self.metadata = {**type(self).metadata, **description()}
         self.render_mode = render_mode
         self.size = self._board.size
         self.levels = self._board.levels
@@ -63,7 +70,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin the next episode; there are no options."""
         if options:
-            raise ValueError(f"unknown reset options {sorted(options)}; expected none")
+            raise UserError(f"unknown reset options {sorted(options)}; expected none")
         super().reset(seed=seed)
         next_level = {"reset_mask": np.ones(1, np.bool_)}
         observations, info = self._board.reset(seed=seed, options=None if self.evaluation_done else next_level)
@@ -92,6 +99,10 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
     def restore(self, snapshot: dict[str, np.ndarray]) -> None:
         """Put a `snapshot` back."""
         self._board.restore(snapshot)
+
+    def simulator(self, policy_and_value: PolicyAndValue | None = None) -> SokobanSimulator:
+        """Sokoban's rules as a perfect world model, see `SokobanVectorEnv.simulator`."""
+        return self._board.simulator(policy_and_value)
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ kernel here calls a kernel of another module: Numba's cache would not notice a c
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -35,6 +35,14 @@ _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_27, _SHIFT_30, _SHIFT_31, _SHIFT_32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+
+
+class Recipe(NamedTuple):
+    """What kind of levels to generate."""
+
+    boxes: int  # of each level
+    low: int  # fewest reverse moves per box
+    high: int  # most reverse moves per box
 
 
 def stream_key(seed: int | None, domain: Literal["episodes", "level set"] = "episodes") -> int:
@@ -84,19 +92,29 @@ def generate_levels(
     boxes: int = 4,
     seed: int = 0,
     reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES,
+    *,
+    first: int = 0,
 ) -> LevelSet:
     """Make ``count`` levels, always the same for the same arguments, and never those of an environment's episodes.
 
-    ``reverse_moves`` is the difficulty: how often each box is pulled away from the solution on average, drawn for each
-    level from this range (ends included). From 2 on, a level has a box that no straight push brings onto a target.
+    Args:
+        count: number of levels
+        size: height and width of the boards, walls included, or (height, width); 5 to 20
+        boxes: boxes of each level, 1 to 8
+        seed: a seed's levels are one endless sequence
+        reverse_moves: the difficulty: how often each box is pulled away from the solution on average, drawn for each
+            level from this range (ends included). From 2 on, a level has a box that no straight push brings onto a
+            target.
+        first: the number in the sequence at which to begin
     """
     if count < 1:
         raise LevelError(f"count={count} levels cannot be generated; expected at least 1")
+    if first < 0:
+        raise LevelError(f"first={first} is negative; the levels of a seed are counted from 0")
     check_request(board_size(size), boxes, reverse_moves)
     boards = np.empty((count, *board_size(size)), np.uint8)
-    numbers = np.arange(count)
     keys = np.full(count, stream_key(seed, "level set"), np.uint64)
-    generate_boards(boards, numbers, keys, numbers, boxes, *reverse_moves)
+    generate_boards(boards, np.arange(count), keys, np.arange(first, first + count), Recipe(boxes, *reverse_moves))
     return LevelSet(boards)
 
 
@@ -306,8 +324,10 @@ def _place_player(random, reached, targets, squares, carved, width):  # type: ig
 
 
 @numba.njit(cache=True)
-def generate_boards(boards, indices, keys, numbers, number_boxes, low, high):  # type: ignore[no-untyped-def]
+def generate_boards(boards, indices, keys, numbers, recipe):  # type: ignore[no-untyped-def]
     """Write a new level into the boards at ``indices``: number ``numbers[i]`` of the stream ``keys[i]`` into board i.
+
+    The numbers are counted up, so that the next call writes the next levels.
 
     A level is taken as soon as all its boxes are off target and, from two reverse moves a box on, one of them cannot
     be brought onto a target by a straight push; if no attempt is like that, the best one is. Never endless: the last
@@ -317,10 +337,10 @@ def generate_boards(boards, indices, keys, numbers, number_boxes, low, high):  #
         boards: uint8 [B, H, W], written at the indices
         indices: int64 [N]
         keys: uint64 [B], see `stream_key`
-        numbers: int64 [B]
-        number_boxes: boxes of each level
-        low, high: range of the reverse moves per box
+        numbers: int64 [B], counted up at the indices
+        recipe: `Recipe`
     """
+    number_boxes, low, high = recipe.boxes, recipe.low, recipe.high
     _, height, width = boards.shape
     room = (height - 2) * (width - 2)
     floor = np.empty(height, np.int64)
@@ -331,6 +351,7 @@ def generate_boards(boards, indices, keys, numbers, number_boxes, low, high):  #
     random = np.empty(1, np.uint64)
     for index in indices:
         random[0] = _start(keys[index], numbers[index])
+        numbers[index] += 1
         moves = low + _draw(random, high - low + 1)
         full_score = number_boxes if moves == 1 else number_boxes + 1
         best_score, carved = 0, 0
@@ -379,7 +400,13 @@ def generate_boards(boards, indices, keys, numbers, number_boxes, low, high):  #
 
 
 @numba.njit(cache=True)
-def choose_levels(indices, keys, numbers, count, level_out):  # type: ignore[no-untyped-def]
-    """Choose for each board i of ``indices`` one of ``count`` levels at random, by its stream: int64 [B], written."""
+def choose_levels(boards, indices, keys, numbers, levels, level_out):  # type: ignore[no-untyped-def]
+    """Write one of ``levels`` uint8 [L, H, W], drawn by its stream, into each of the boards at ``indices``.
+
+    ``level_out`` int64 [B] is written: which of the levels it is. The other arguments are those of `generate_boards`.
+    """
     for index in indices:
-        level_out[index] = np.int64(_start(keys[index], numbers[index]) % np.uint64(count))
+        chosen = np.int64(_start(keys[index], numbers[index]) % np.uint64(len(levels)))
+        numbers[index] += 1
+        level_out[index] = chosen
+        boards[index] = levels[chosen]

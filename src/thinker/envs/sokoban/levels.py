@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from thinker.envs.sokoban import engine
+from thinker.errors import UserError
 
 _NOT_LEVELS = {"license", "readme", "notice"}
 """Names (without suffix, any case) of text files in a folder that accompany levels and hold none."""
@@ -24,7 +25,7 @@ _CODE_TABLE = _CODES.tobytes()
 _SYMBOL_TABLE = engine.SYMBOLS.encode().ljust(256, b"?")
 
 
-class LevelError(ValueError):
+class LevelError(UserError):
     """Levels that cannot be read, played or generated; for a file the message names it, the line and the reason."""
 
 
@@ -67,7 +68,10 @@ class LevelSet:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the set as one Boxoban file."""
         blocks = (f"; {index}\n{self.text(index)}\n" for index in range(len(self)))
-        Path(path).write_text("\n".join(blocks), encoding="ascii")
+        try:
+            Path(path).write_text("\n".join(blocks), encoding="ascii")
+        except OSError as problem:
+            raise LevelError(f"{path}: the levels cannot be written ({problem.strerror})") from problem
 
     @classmethod
     def parse(cls, text: str | bytes, source: str = "text") -> LevelSet:
@@ -83,10 +87,14 @@ class LevelSet:
         listed: Sequence[str | PathLike[str]] = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
         if not listed:
             raise LevelError("the list of level paths is empty; name at least one Boxoban file or folder")
-        files = [file for path in listed for file in _level_files(Path(path))]
+        files = [file for path in listed for file in level_files(path)]
         parts = []
         for file in files:
-            parts.append(_parse(file.read_bytes(), str(file)))
+            try:
+                text = file.read_bytes()
+            except OSError as problem:
+                raise LevelError(f"{file}: the file cannot be read ({problem.strerror})") from problem
+            parts.append(_parse(text, str(file)))
             if parts[-1].shape[1:] != parts[0].shape[1:]:
                 raise LevelError(
                     f"{file}: boards are {_size_text(parts[-1])}, but those of {files[0]} are {_size_text(parts[0])}; "
@@ -100,7 +108,9 @@ def board_text(board: np.ndarray) -> str:
     return "\n".join(row.tobytes().translate(_SYMBOL_TABLE).decode("ascii") for row in board)
 
 
-def _level_files(path: Path) -> list[Path]:
+def level_files(path: str | PathLike[str]) -> list[Path]:
+    """The file, or the files of the folder, that `LevelSet.load` reads, in its order."""
+    path = Path(path)
     if path.is_file():
         return [path]
     if not path.is_dir():

@@ -15,6 +15,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from thinker.envs.sokoban import engine
+from thinker.errors import UserError
 
 ObservationKind = Literal["tiles", "rgb"]
 OBSERVATION_PIXELS: Final = 8
@@ -54,7 +55,7 @@ def observation_sprites(kind: ObservationKind) -> np.ndarray:
         return np.eye(engine.NUM_TILES, dtype=np.uint8).reshape(engine.NUM_TILES, engine.NUM_TILES, 1, 1)
     if kind == "rgb":
         return np.ascontiguousarray(_small_sprites().transpose(0, 3, 1, 2))
-    raise ValueError(f"observation={kind!r} is unknown; expected one of {get_args(ObservationKind)}")
+    raise UserError(f"observation={kind!r} is unknown; expected one of {get_args(ObservationKind)}")
 
 
 def _small_sprites() -> np.ndarray:
@@ -72,8 +73,8 @@ def _small_sprites() -> np.ndarray:
 
 
 @cache
-def _large_sprites() -> np.ndarray:
-    """uint8 [7, 32, 32, 3]."""
+def tile_pictures() -> np.ndarray:
+    """How to draw each tile for people: uint8 [7, 32, 32, 3], read-only."""
     sprites = np.empty((engine.NUM_TILES, RENDER_PIXELS, RENDER_PIXELS, 3), np.uint8)
     colour = {letter: np.array(value, np.uint8) for letter, value in _COLOURS.items()}
     y, x = np.mgrid[:RENDER_PIXELS, :RENDER_PIXELS]
@@ -120,13 +121,14 @@ def _large_sprites() -> np.ndarray:
         disc(tile, 11, 15.5, 5.5, 5.5, "s")
         for side in (-1, 1):
             disc(tile, 10.5, 15.5 + 2.5 * side, 1.3, 1.1, "k")  # eyes
+    sprites.flags.writeable = False
     return sprites
 
 
 def render_board(board: np.ndarray) -> np.ndarray:
     """A picture for people of one board uint8 [H, W]: uint8 [32 H, 32 W, 3]."""
     height, width = board.shape
-    squares = _large_sprites()[board]  # [H, W, 32, 32, 3]
+    squares = tile_pictures()[board]  # [H, W, 32, 32, 3]
     return squares.swapaxes(1, 2).reshape(height * RENDER_PIXELS, width * RENDER_PIXELS, 3)
 
 
@@ -140,4 +142,7 @@ def save_png(picture: np.ndarray, path: str | PathLike[str]) -> None:
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB
     parts = [b"\x89PNG\r\n\x1a\n", chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
-    Path(path).write_bytes(b"".join(parts))
+    try:
+        Path(path).write_bytes(b"".join(parts))
+    except OSError as problem:
+        raise UserError(f"{path}: the picture cannot be written ({problem.strerror})") from problem

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import error
@@ -13,16 +12,23 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from thinker.envs.sokoban import engine, generator
-from thinker.envs.sokoban.levels import LevelSet, board_text
-from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites, render_board
+from thinker.envs.sokoban.feed import LevelSource, Order, SequentialLevels, Streams, choose_feed
+from thinker.envs.sokoban.levels import board_text
+from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites, render_board, tile_pictures
+from thinker.errors import UserError
 
-LevelSource = Literal["generated"] | str | PathLike[str] | Sequence[str | PathLike[str]] | LevelSet
-Order = Literal["random", "sequential"]
+if TYPE_CHECKING:  # it needs PyTorch, which playing does not
+    from thinker.envs.sokoban.simulator import SokobanSimulator
+    from thinker.interfaces import PolicyAndValue
+
 NO_LEVEL = -1
 """``info["level"]`` of a board that evaluation mode never had a level for."""
-_RENDER_MODES = ("rgb_array", "ansi")
-_DEFAULT_SIZE = 10
-_DEFAULT_BOXES = 4
+RENDER_MODES = ("rgb_array", "ansi")
+
+
+def description() -> dict[str, Any]:
+    """The entries of ``metadata`` in which Sokoban describes itself, see `thinker.envs.spec`."""
+    return {"success": "solved", "action_names": engine.ACTION_NAMES, "tile_pictures": tile_pictures()}
 
 
 class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -57,6 +63,8 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         render_mode: None, "rgb_array" or "ansi"
     """
 
+    single_observation_space: Box
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -73,84 +81,46 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}; expected at least 1")
+            raise UserError(f"num_envs={num_envs}; expected at least 1")
         if max_steps < 1:
-            raise ValueError(f"max_steps={max_steps}; expected at least 1")
-        if order not in get_args(Order):
-            raise ValueError(f"order={order!r} is unknown; expected one of {get_args(Order)}")
-        if render_mode is not None and render_mode not in _RENDER_MODES:
-            raise ValueError(f"render_mode={render_mode!r} is unknown; expected None or one of {_RENDER_MODES}")
+            raise UserError(f"max_steps={max_steps}; expected at least 1")
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise UserError(f"render_mode={render_mode!r} is unknown; expected None or one of {RENDER_MODES}")
         self.num_envs = num_envs
         self.max_steps = max_steps
         self.order = order
         self.copy = copy
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {"render_modes": list(_RENDER_MODES), "autoreset_mode": self.autoreset_mode}
-        self._choose_levels(levels, size, boxes, reverse_moves)
+        self.metadata = {
+            "render_modes": list(RENDER_MODES),
+            "autoreset_mode": self.autoreset_mode,
+            **description(),
+        }
+        self._feed = choose_feed(levels, order, num_envs, size, boxes, reverse_moves)
+        self._sequence = self._feed if isinstance(self._feed, SequentialLevels) else None  # evaluation mode
+        self.levels = self._feed.levels
+        self.size = self._feed.size
 
-        height, width = self.size
         self._sprites = observation_sprites(observation)
-        _, channels, pixels, _ = self._sprites.shape
-        highest = int(self._sprites.max()) if observation == "tiles" else 255
-        shape = (channels, height * pixels, width * pixels)
-        self.single_observation_space = Box(0, highest, shape, np.uint8)
+        self._boards = engine.make_boards(num_envs, *self.size, self._sprites)
+        highest = 1 if observation == "tiles" else 255
+        self.single_observation_space = Box(0, highest, self._boards.pictures.shape[1:], np.uint8)
         self.single_action_space = Discrete(engine.NUM_ACTIONS)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-        self._boards = np.zeros((num_envs, height, width), np.uint8)
-        self._players = np.zeros((num_envs, 2), np.int64)
-        self._boxes = np.zeros(num_envs, np.int64)
-        self._boxes_on_target = np.zeros(num_envs, np.int64)
-        self._steps = np.zeros(num_envs, np.int64)
-        self._status = np.full(num_envs, engine.ENDED, np.uint8)
+        self._streams = Streams(np.zeros(num_envs, np.uint64), np.zeros(num_envs, np.int64))
         self._level = np.full(num_envs, NO_LEVEL, np.int64)
-        self._episodes = np.zeros(num_envs, np.int64)  # begun so far by this board's generator
-        self._keys = np.zeros(num_envs, np.uint64)  # of the boards' generators
         self._actions = np.zeros(num_envs, np.int64)
-        self._observations = np.zeros((num_envs, *shape), np.uint8)
-        self._rewards = np.zeros(num_envs, np.float64)
-        self._terminated = np.zeros(num_envs, np.bool_)
-        self._truncated = np.zeros(num_envs, np.bool_)
         self._present = np.ones(num_envs, np.bool_)  # Gymnasium's mask of an info that every board has
         self._ready = False
         self._some_ended = False  # some board waits for the end of an episode to be followed by a reset
 
-    def _choose_levels(
-        self,
-        levels: LevelSource,
-        size: int | tuple[int, int] | None,
-        boxes: int | None,
-        reverse_moves: tuple[int, int] | None,
-    ) -> None:
-        asked = None if size is None else generator.board_size(size)
-        self.levels: LevelSet | None = None
-        if isinstance(levels, str) and levels == "generated":
-            if self.order == "sequential":
-                raise ValueError(
-                    'order="sequential" needs a level set, but levels="generated" has no end; '
-                    "make a set with generate_levels(count, ...) and pass it as levels"
-                )
-            self.size = asked or (_DEFAULT_SIZE, _DEFAULT_SIZE)
-            self._generated_boxes = _DEFAULT_BOXES if boxes is None else boxes
-            self._reverse_moves = generator.DEFAULT_REVERSE_MOVES if reverse_moves is None else reverse_moves
-            generator.check_request(self.size, self._generated_boxes, self._reverse_moves)
-            return
-        self.levels = levels if isinstance(levels, LevelSet) else LevelSet.load(levels)
-        self.size = self.levels.size
-        if asked is not None and asked != self.size:
-            raise ValueError(f"size={asked} was asked for, but the levels are {self.size}; leave size out")
-        if boxes is not None and (self.levels.boxes != boxes).any():
-            found = sorted(set(self.levels.boxes.tolist()))
-            raise ValueError(f"boxes={boxes} was asked for, but the levels have {found} boxes; leave boxes out")
-        if reverse_moves is not None:
-            raise ValueError(f'reverse_moves={reverse_moves} has a meaning only with levels="generated"; leave it out')
-
     @property
     def evaluation_done(self) -> bool:
         """Whether evaluation mode has played every level of the set."""
-        return bool((self._status == engine.IDLE).all())
+        return bool((self._boards.status == engine.IDLE).all())
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -163,41 +133,38 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         mask = self._reset_mask(options)
         self._seed_generators(seed, mask)
         super().reset(seed=int(seed) if isinstance(seed, (int, np.integer)) else None)
-        if self.order == "sequential" and not (options and self._ready):
-            self._episodes[:] = 0
+        if self._sequence is not None and not (options and self._ready):
+            self._streams.number[:] = 0
         self._ready = True
         self._begin(np.flatnonzero(mask))
         info = self._info(solved=np.zeros(self.num_envs, np.bool_))
         if not mask.all():  # Gymnasium's layout: nothing is said of the boards that were not reset
             info = {name: mask.copy() if name.startswith("_") else values * mask for name, values in info.items()}
-        return self._copied(self._observations), info
+        return self._copied(self._boards.pictures), info
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action on every board; ``actions``: integers, shape (num_envs,)."""
         self._check_actions(actions)
-        waiting = np.flatnonzero(self._status == engine.ENDED) if self._some_ended else None
-        ended = engine.step_environments(
-            self._boards, self._players, self._boxes, self._boxes_on_target, self._steps, self._status, self._actions,
-            self.max_steps, self._sprites, self._observations, self._rewards, self._terminated, self._truncated,
-        )  # fmt: skip
+        waiting = np.flatnonzero(self._boards.status == engine.ENDED) if self._some_ended else None
+        ended = engine.step_environments(self._boards, self._actions, self.max_steps, self._sprites)
         info: dict[str, Any] = {}
         if waiting is not None:  # autoreset mode NEXT_STEP: this step was their reset
             self._begin(waiting)
         if ended:
-            mask = self._terminated | self._truncated
+            mask = self._boards.terminated | self._boards.truncated
             finished = mask.nonzero()[0]
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 info = self._final_info(finished, mask)
                 self._begin(finished)
-            elif self.order == "sequential":
-                self._idle_without_levels(finished)
+            elif self._sequence is not None:
+                self._idle_without_levels(self._sequence, finished)
         self._some_ended = ended > 0 and self.autoreset_mode is not AutoresetMode.SAME_STEP
-        info.update(self._info(self._terminated))
+        info.update(self._info(self._boards.terminated))
         return (
-            self._copied(self._observations),
-            self._copied(self._rewards),
-            self._copied(self._terminated),
-            self._copied(self._truncated),
+            self._copied(self._boards.pictures),
+            self._copied(self._boards.reward),
+            self._copied(self._boards.terminated),
+            self._copied(self._boards.truncated),
             info,
         )
 
@@ -217,37 +184,43 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise error.ResetNeeded("call reset() before restoring only some of the boards")
         state = self._state()
         if snapshot.keys() != state.keys():
-            raise ValueError(f"not a snapshot of Sokoban: it has {sorted(snapshot)}, expected {sorted(state)}")
+            raise UserError(f"not a snapshot of Sokoban: it has {sorted(snapshot)}, expected {sorted(state)}")
         for name, array in state.items():
             expected = (len(chosen), *array.shape[1:])
             if snapshot[name].shape != expected or snapshot[name].dtype != array.dtype:
-                raise ValueError(
+                raise UserError(
                     f"snapshot[{name!r}] has shape {snapshot[name].shape} and dtype {snapshot[name].dtype}; "
                     f"expected {expected} and {array.dtype} (boards of the same size, one row for each index)"
                 )
         for name, array in state.items():
             array[chosen] = snapshot[name]
         self._ready = True
-        self._some_ended = bool((self._status == engine.ENDED).any())
-        self._place(chosen)
+        self._some_ended = bool((self._boards.status == engine.ENDED).any())
+        engine.place_boards(self._boards, chosen, self._sprites)
 
     def render(self) -> tuple[Any, ...] | None:
         """One picture (rgb_array, uint8 [32 H, 32 W, 3]) or Boxoban text (ansi) for each board."""
         self._check_ready()
         if self.render_mode == "rgb_array":
-            return tuple(render_board(board) for board in self._boards)
+            return tuple(render_board(board) for board in self._boards.tiles)
         if self.render_mode == "ansi":
-            return tuple(board_text(board) for board in self._boards)
+            return tuple(board_text(board) for board in self._boards.tiles)
         return None
+
+    def simulator(self, policy_and_value: PolicyAndValue | None = None) -> SokobanSimulator:
+        """Sokoban's rules as a perfect world model; by default with a uniform policy and values of 0."""
+        from thinker.envs.sokoban.simulator import SokobanSimulator
+
+        return SokobanSimulator(self.single_observation_space, policy_and_value)
 
     def _state(self) -> dict[str, np.ndarray]:
         return {
-            "boards": self._boards,
-            "steps": self._steps,
-            "status": self._status,
+            "boards": self._boards.tiles,
+            "steps": self._boards.steps,
+            "status": self._boards.status,
             "level": self._level,
-            "episodes": self._episodes,
-            "keys": self._keys,
+            "episodes": self._streams.number,
+            "keys": self._streams.key,
         }
 
     def _board_indices(self, indices: Sequence[int] | np.ndarray | None) -> np.ndarray:
@@ -260,41 +233,22 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _begin(self, indices: np.ndarray) -> None:
         """Begin the next episode on the boards at ``indices``; in evaluation mode, idle where no level is left."""
-        if self.order == "sequential":
-            indices = self._idle_without_levels(indices)
-        if self.levels is None:
-            generator.generate_boards(
-                self._boards, indices, self._keys, self._episodes, self._generated_boxes, *self._reverse_moves
-            )
-            self._level[indices] = self._episodes[indices]
-        else:
-            if self.order == "sequential":
-                self._level[indices] = indices + self._episodes[indices] * self.num_envs
-            else:
-                generator.choose_levels(indices, self._keys, self._episodes, len(self.levels), self._level)
-            self._boards[indices] = self.levels.boards[self._level[indices]]
-        self._episodes[indices] += 1
-        self._steps[indices] = 0
-        self._status[indices] = engine.RUNNING
-        self._place(indices)
+        if self._sequence is not None:
+            indices = self._idle_without_levels(self._sequence, indices)
+        self._feed.deal(indices, self._streams, self._boards.tiles, self._level)
+        engine.begin_episodes(self._boards, indices, self._sprites)
 
-    def _idle_without_levels(self, indices: np.ndarray) -> np.ndarray:
-        """In evaluation mode, let boards without a next level idle; returns the others."""
-        assert self.levels is not None
-        following = indices + self._episodes[indices] * self.num_envs
-        without = indices[following >= len(self.levels)]
-        self._status[without] = engine.IDLE
-        fresh = without[self._episodes[without] == 0]  # more boards than levels: show something
+    def _idle_without_levels(self, sequence: SequentialLevels, indices: np.ndarray) -> np.ndarray:
+        """Let boards without a next level idle; returns the others."""
+        has_next = sequence.has_next(indices, self._streams)
+        without = indices[~has_next]
+        self._boards.status[without] = engine.IDLE
+        fresh = without[self._streams.number[without] == 0]  # more boards than levels: show something
         self._level[fresh] = NO_LEVEL
-        self._boards[fresh] = self.levels.boards[0]
-        self._steps[fresh] = 0
-        self._place(fresh)
-        return indices[following < len(self.levels)]
-
-    def _place(self, indices: np.ndarray) -> None:
-        engine.place_boards(
-            self._boards, indices, self._players, self._boxes, self._boxes_on_target, self._sprites, self._observations
-        )
+        self._boards.tiles[fresh] = sequence.first
+        self._boards.steps[fresh] = 0
+        engine.place_boards(self._boards, fresh, self._sprites)
+        return indices[has_next]
 
     def _info(self, solved: np.ndarray) -> dict[str, Any]:
         info = {
@@ -302,24 +256,25 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             "_solved": self._copied(self._present),
             "level": self._copied(self._level),
             "_level": self._copied(self._present),
-            "boxes_on_target": self._copied(self._boxes_on_target),
+            "boxes_on_target": self._copied(self._boards.boxes_on_target),
             "_boxes_on_target": self._copied(self._present),
         }
-        if self.order == "sequential":
-            info["evaluating"] = self._status != engine.IDLE
+        if self._sequence is not None:
+            info["evaluating"] = self._boards.status != engine.IDLE
             info["_evaluating"] = self._copied(self._present)
         return info
 
     def _final_info(self, finished: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
         """What Gymnasium's SyncVectorEnv says of episodes that ended, before their boards begin anew."""
         final_obs = np.empty(self.num_envs, dtype=object)  # of None
-        final_obs[finished] = np.fromiter(self._observations[finished], dtype=object, count=len(finished))
+        for index in finished.tolist():
+            final_obs[index] = self._boards.pictures[index].copy()
         final_info = {
-            "solved": self._terminated.copy(),
+            "solved": self._boards.terminated.copy(),
             "_solved": self._copied(mask),
             "level": self._level * mask,
             "_level": self._copied(mask),
-            "boxes_on_target": self._boxes_on_target * mask,
+            "boxes_on_target": self._boards.boxes_on_target * mask,
             "_boxes_on_target": self._copied(mask),
         }
         return {
@@ -340,20 +295,21 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         else:
             seeds = seed
         if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} boards; expected one for each, or one number")
+            raise UserError(f"{len(seeds)} seeds for {self.num_envs} boards; expected one for each, or one number")
         chosen = [index for index in np.flatnonzero(mask).tolist() if seeds[index] is not None or not self._ready]
-        self._keys[chosen] = np.array([generator.stream_key(seeds[index]) for index in chosen], np.uint64)
-        self._episodes[chosen] = 0
+        keys = [generator.stream_key(seeds[index]) for index in chosen]
+        self._streams.key[chosen] = np.array(keys, np.uint64)
+        self._streams.number[chosen] = 0
 
     def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
         unknown = set(options or ()) - {"reset_mask"}
         if unknown:
-            raise ValueError(f"unknown reset options {sorted(unknown)}; expected only 'reset_mask'")
+            raise UserError(f"unknown reset options {sorted(unknown)}; expected only 'reset_mask'")
         if not options:
             return np.ones(self.num_envs, np.bool_)
         mask = np.asarray(options["reset_mask"])
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise ValueError(
+            raise UserError(
                 f"options['reset_mask'] must be booleans of shape ({self.num_envs},) with at least one True; "
                 f"got dtype {mask.dtype}, shape {mask.shape}, {int(mask.sum())} True"
             )
@@ -378,7 +334,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 f"({', '.join(engine.ACTION_NAMES)})"
             )
         if self._some_ended and self.autoreset_mode is AutoresetMode.DISABLED:
-            ended = np.flatnonzero(self._status == engine.ENDED)
+            ended = np.flatnonzero(self._boards.status == engine.ENDED)
             if len(ended):
                 raise error.ResetNeeded(
                     f"the episodes of boards {ended.tolist()} have ended and autoreset is disabled; "

@@ -17,7 +17,7 @@ function drawHeader() {
       const state =
         one.solved === true ? "solved" : one.solved === false && one.end !== "unfinished" ? "failed" : "ended";
       const mark = { solved: "✓", failed: "✗", ended: "•" }[state];
-      const name = `${index + 1}${one.level === null ? "" : ` · level ${one.level}`}`;
+      const name = `${index + 1}${one.level === null ? "" : ` · #${one.level}`}`;
       const button = make("button", `episode ${state}`, make("span", "mark", mark), name);
       button.title = `episode ${name}: ${state}, ${one.stages.length} real steps`;
       button.addEventListener("click", () => chooseEpisode(index));

@@ -1,0 +1,223 @@
+"""An actor that acts with a network: it remembers where it is in every environment and draws the actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinker.agents.network import LAST_IMAGINARY, LAST_REAL, LAST_RESET, AgentInput, AgentNetwork, Memory
+from thinker.agents.stage_length import convert_stage_length
+from thinker.agents.trajectory import Trajectory
+from thinker.augmented import ThinkerEnv
+from thinker.errors import UserError
+from thinker.interfaces import NO_ACTION, Decision
+
+
+class NetworkActor:
+    """Acts in the environments of ``env`` with ``network``, with its own random generator and memory.
+
+    The stage length may differ from the one that the network was trained with: see `convert_stage_length`.
+
+    Args:
+        network: gives policies and values; its weights may change between two unrolls.
+        env: where it acts.
+        seed: of the generator that actions are drawn with.
+        greedy: take the most likely actions instead of drawing them.
+        trajectory: what happens is written there, unroll after unroll, for a learner to read when it is full.
+    """
+
+    def __init__(
+        self,
+        network: AgentNetwork,
+        env: ThinkerEnv,
+        *,
+        seed: int = 0,
+        greedy: bool = False,
+        trajectory: Trajectory | None = None,
+    ) -> None:
+        if network.num_actions != env.num_actions:
+            raise UserError(f"the network has {network.num_actions} actions, but the environments {env.num_actions}")
+        if env.output != "torch":
+            raise UserError(f"agents act on tensors, but this ThinkerEnv gives {env.output!r}; make it output='torch'")
+        if set(network.observes) != set(env.observe):
+            raise UserError(
+                f"the network sees {sorted(network.observes)}, but the environment shows {sorted(env.observe)}; make "
+                f"it with observe={tuple(network.observes)}"
+            )
+        if network.device.type != env.device.type:
+            raise UserError(
+                f"the network is on {network.device}, but the environment's observations are on {env.device}; make it "
+                f"with device={str(network.device)!r}"
+            )
+        self.network = network
+        self.num_envs = env.num_envs
+        self.greedy = greedy
+        self._layout = env.layout
+        self._stage_length = env.stage_length
+        self._forced_reset_depth = np.inf if env.max_depth is None else env.max_depth
+        self._generator = torch.Generator().manual_seed(seed)
+        self._trajectory = trajectory
+        self._given: AgentInput | None = None
+        self._memory: Memory = {}
+        self._next_memory: Memory = {}
+
+    @property
+    def given(self) -> AgentInput:
+        """What the actor knows now, [E, ...]."""
+        if self._given is None:
+            raise RuntimeError("the actor has seen nothing yet; call actor.begin(*env.reset())")
+        return self._given
+
+    def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
+        """See `Actor`."""
+        device = self.network.device
+        self._memory = self.network.initial_memory(self.num_envs)
+        self._given = AgentInput(
+            observation=self._converted(observation),
+            episode_start=torch.ones(self.num_envs, dtype=torch.bool, device=device),
+            next_is_real=self._tensor(info["next_is_real"]),
+            last_action=torch.full((self.num_envs, 3), NO_ACTION, device=device),
+            last_reward=torch.zeros(self.num_envs, len(self.network.reward_names), device=device),
+        )
+
+    def refresh(self, observation: dict[str, Tensor]) -> None:
+        """See `Actor`."""
+        self._given = replace(self.given, observation=self._converted(observation))
+
+    @torch.no_grad()
+    def act(self) -> Decision:
+        """See `Actor`."""
+        output, self._next_memory = self.network(self.given.map(lambda x: x.unsqueeze(0)), self._memory)
+        log_policy = output.logits[0].log_softmax(-1)  # [E, A]
+        log_reset = output.reset_logits[0].log_softmax(-1)  # [E, 2]
+        policy = log_policy.exp()
+        if self.greedy:
+            primary, reset = log_policy.argmax(-1), log_reset.argmax(-1)
+        else:
+            uniform = torch.rand(self.num_envs, 2, generator=self._generator).to(policy.device)
+            # The action whose share of the interval 0 .. 1 the uniform number falls into; rounding may leave a gap.
+            primary = (policy.cumsum(-1) < uniform[:, :1]).sum(-1).clamp_(max=policy.shape[1] - 1)
+            reset = (uniform[:, 1] < log_reset[:, 1].exp()).long()
+        actions = torch.stack((primary, reset), 1)
+        log_prob = torch.cat((log_policy.gather(1, actions[:, :1]), log_reset.gather(1, actions[:, 1:])), 1)
+        return Decision(actions, policy, log_reset[:, 1].exp(), log_prob, output.value[0])
+
+    def observe(
+        self,
+        decision: Decision,
+        observation: dict[str, Tensor],
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        info: dict[str, Any],
+    ) -> None:
+        """See `Actor`."""
+        given, memory = self.given, self._memory
+        real = given.next_is_real
+        last_action = given.last_action.clone()
+        last_action[:, LAST_REAL] = torch.where(real, decision.actions[:, 0], last_action[:, LAST_REAL])
+        last_action[:, LAST_IMAGINARY] = torch.where(real, NO_ACTION, decision.actions[:, 0])
+        last_action[:, LAST_RESET] = torch.where(real, NO_ACTION, decision.actions[:, 1])
+        rewards = self._rewards(reward, info)
+        last_reward = rewards
+        self._memory = self._next_memory
+        ended = terminated | truncated
+        final_value = torch.zeros_like(rewards)
+        if ended.any():
+            bootstrapped = np.flatnonzero(truncated & ~terminated)
+            if len(bootstrapped) and self._trajectory is not None:
+                which = self._tensor(bootstrapped)
+                final_value[which] = self._final_value(
+                    which, [info["final_obs"][e] for e in bootstrapped], last_action, last_reward
+                )
+            last_action[self._tensor(ended)] = NO_ACTION
+            last_reward = last_reward * self._tensor(~ended).unsqueeze(1)
+        self._given = AgentInput(
+            observation=self._converted(observation),
+            episode_start=self._tensor(ended),
+            next_is_real=self._tensor(info["next_is_real"]),
+            last_action=last_action,
+            last_reward=last_reward,
+        )
+        if self._trajectory is not None:
+            self._trajectory.write(
+                given,
+                memory,
+                decision,
+                reset_acts=~real & self._tensor(info["depth"] < self._forced_reset_depth),
+                reward=rewards,
+                terminated=self._tensor(terminated),
+                truncated=self._tensor(truncated),
+                final_value=final_value,
+            )
+            if self._trajectory.is_complete:
+                self._trajectory.write_last(self.given, self.value())
+
+    @torch.no_grad()
+    def value(self) -> Tensor:
+        """The critic's values [E, R] of where the actor is; nothing is drawn or remembered."""
+        output, _ = self.network(self.given.map(lambda x: x.unsqueeze(0)), self._memory)
+        value: Tensor = output.value[0]
+        return value
+
+    def _rewards(self, reward: np.ndarray, info: dict[str, Any]) -> Tensor:
+        """The rewards [E, R] of a step, in the order of the network's ``reward_names``."""
+        kinds = {"real": reward, "planning": info["planning_reward"]}
+        columns = [kinds[name] for name in self.network.reward_names]
+        return torch.from_numpy(np.stack(columns, 1).astype(np.float32)).to(self.network.device)
+
+    @torch.no_grad()
+    def _final_value(
+        self, which: Tensor, observations: list[dict[str, Tensor]], last_action: Tensor, last_reward: Tensor
+    ) -> Tensor:
+        """Values [n, R] of the final observations of the environments ``which`` [n], had their episodes gone on."""
+        device = self.network.device
+        observation = {key: torch.stack([one[key] for one in observations]) for key in observations[0]}
+        given = AgentInput(
+            observation=self._converted(observation),
+            episode_start=torch.zeros(len(which), dtype=torch.bool, device=device),
+            next_is_real=torch.full((len(which),), self._stage_length == 1, device=device),
+            last_action=last_action[which],
+            last_reward=last_reward[which],
+        )
+        memory = {key: value[which] for key, value in self._memory.items()}
+        output, _ = self.network(given.map(lambda x: x.unsqueeze(0)), memory)
+        value: Tensor = output.value[0]
+        return value
+
+    def _converted(self, observation: dict[str, Tensor]) -> dict[str, Tensor]:
+        known = self.network.layout
+        if known is None or known.stage_length == self._layout.stage_length:
+            return observation
+        return {**observation, "tree": convert_stage_length(observation["tree"], self._layout, known)}
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(self.network.device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Where the actor is, what it remembers and its generator; the network is the learner's to save."""
+        given = self.given
+        state = {f"observation/{key}": value for key, value in given.observation.items()}
+        state |= {f"memory/{key}": value for key, value in self._memory.items()}
+        state |= {name: getattr(given, name) for name in _SAVED}
+        return {**state, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """See `Actor`."""
+        device = self.network.device
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {
+                key.removeprefix(prefix): value.to(device) for key, value in state.items() if key.startswith(prefix)
+            }
+
+        self._given = AgentInput(under("observation/"), *(state[name].to(device) for name in _SAVED))
+        self._memory = under("memory/")
+        self._generator.set_state(state["generator"].cpu())
+
+
+_SAVED = ("episode_start", "next_is_real", "last_action", "last_reward")

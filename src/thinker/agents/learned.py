@@ -1,0 +1,55 @@
+"""A learned agent, put together: its network, the actors that act with it, and its learner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from thinker.agents.actor import NetworkActor
+from thinker.agents.learner import ActorCriticLearner
+from thinker.agents.network import AgentNetwork
+from thinker.agents.settings import LearnerSettings
+from thinker.agents.trajectory import Trajectory
+from thinker.augmented import ThinkerEnv
+
+
+@dataclass(frozen=True)
+class LearnedAgent:
+    """What a `LearnedAgentSpec` builds."""
+
+    network: AgentNetwork
+    learner: ActorCriticLearner
+    unroll_stages: int
+
+    def actor(
+        self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Trajectory | None = None
+    ) -> NetworkActor:
+        """An actor for ``env``, which writes what happens into ``trajectory`` if there is one."""
+        return NetworkActor(self.network, env, seed=seed, greedy=greedy, trajectory=trajectory)
+
+    def trajectory(self, env: ThinkerEnv) -> Trajectory:
+        """Storage for one unroll of all environments of ``env``."""
+        steps = self.unroll_stages * env.stage_length
+        return Trajectory(steps, env.num_envs, len(self.network.reward_names), self.network.device)
+
+
+class LearnedAgentSpec(LearnerSettings, ABC):
+    """Base class of the specs of learned agents: subclasses are frozen dataclasses that say what network to build."""
+
+    @property
+    @abstractmethod
+    def mdp(self) -> Literal["augmented", "raw"]:
+        """Where the agent acts: with imaginary steps, or in real ones only."""
+
+    @abstractmethod
+    def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
+        """A network with fresh weights for ``env``."""
+
+    def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> LearnedAgent:
+        """The agent with fresh weights, made for ``env``, and its learner."""
+        network = self.build_network(env, seed=seed, device=device)
+        learner = ActorCriticLearner(network, self, discount=env.augmented_discount, seed=seed + 2)
+        return LearnedAgent(network, learner, self.unroll_stages)

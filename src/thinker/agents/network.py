@@ -1,0 +1,115 @@
+"""What every learned agent is to its actor and its learner: a network from inputs and memory to policies and values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from thinker.augmented import Layout, ThinkerEnv
+from thinker.errors import UserError
+from thinker.nn.lstm_attention import Memory
+
+LAST_REAL, LAST_IMAGINARY, LAST_RESET = 0, 1, 2
+"""Columns of `AgentInput.last_action`."""
+INITIAL_HEAD_SCALE = 0.01
+"""New agents begin with nearly uniform policies and values near 0."""
+
+
+@dataclass(frozen=True)
+class AgentInput:
+    """What an agent knows when it acts. Leading dimensions: [E], or [T, B] of a trajectory."""
+
+    observation: dict[str, Tensor]  # [..., *shape]
+    episode_start: Tensor  # [...] bool         the first step of an episode
+    next_is_real: Tensor  # [...] bool          the action to take is a real one
+    last_action: Tensor  # [..., 3] int64       real, imaginary, reset; NO_ACTION where there was none in this
+    #                                           episode (real) or in this stage (imaginary, reset)
+    last_reward: Tensor  # [..., R] float32     one column per kind of reward
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> AgentInput:
+        """The same with ``change`` applied to every tensor."""
+        return AgentInput(
+            {key: change(value) for key, value in self.observation.items()},
+            change(self.episode_start),
+            change(self.next_is_real),
+            change(self.last_action),
+            change(self.last_reward),
+        )
+
+
+@dataclass(frozen=True)
+class AgentOutput:
+    """What a network returns, with the leading dimensions of its input."""
+
+    logits: Tensor  # [..., A]  of the action to take: the real or the imaginary one
+    reset_logits: Tensor  # [..., 2]  zeros for agents that do not search
+    value: Tensor  # [..., R]  of each kind of reward to come
+    features: Tensor  # [..., F]  the final layer's input
+
+
+class AgentNetwork(nn.Module, ABC):
+    """The network of an agent.
+
+    Subclasses set these before they are used:
+
+    * ``num_actions``: A.
+    * ``observes``: the keys of the observations that the network needs, as in ``ThinkerEnv(observe=...)``.
+    * ``reward_names``: the kinds of reward it has values of: "real", and "planning" if it learns from that as well.
+    * ``layout``: of the tree representation it was made for; None if it does not see the tree.
+    """
+
+    num_actions: int
+    observes: tuple[str, ...]
+    reward_names: tuple[str, ...]
+    layout: Layout | None = None
+
+    def initial_memory(self, batch: int) -> Memory:
+        """The memory of ``batch`` environments before anything has happened."""
+        return {}
+
+    @abstractmethod
+    def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
+        """Inputs [T, B, ...] of consecutive steps, and the memory [B, ...] before the first of them.
+
+        Returns the outputs [T, B, ...] and the memory after the last step. Where ``given.episode_start`` is set, what
+        came before must not matter.
+        """
+
+    @torch.no_grad()
+    def update_scales(self, given: AgentInput) -> None:
+        """Update running scales of the inputs, if there are any, from a trajectory [T, B, ...]."""
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+def final_layer(inputs: int, sizes: tuple[int, ...]) -> nn.Linear:
+    """One linear layer whose rows are the heads of ``sizes``."""
+    layer = nn.Linear(inputs, sum(sizes))
+    with torch.no_grad():
+        layer.weight.mul_(INITIAL_HEAD_SCALE)
+        layer.bias.zero_()
+    return layer
+
+
+def build_seeded(make: Callable[[], AgentNetwork], seed: int, device: torch.device) -> AgentNetwork:
+    """A network whose weights depend on ``seed`` alone; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make().to(device)
+
+
+def observation_spaces(env: ThinkerEnv) -> dict[str, spaces.Box]:
+    """The observation space of each key that one environment of ``env`` shows."""
+    found = {}
+    for key, space in env.single_observation_space.spaces.items():  # type: ignore[attr-defined]  # a Dict of Boxes
+        if not isinstance(space, spaces.Box):
+            raise UserError(f"the observation {key!r} is a {space}; agents take observations of type Box")
+        found[key] = space
+    return found

@@ -1,0 +1,45 @@
+"""Lets any actor act in the augmented MDP for a number of steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinker.augmented.env import ThinkerEnv
+from thinker.errors import UserError
+from thinker.interfaces import Actor
+
+
+@dataclass(frozen=True)
+class EndedEpisodes:
+    """The episodes that ended while an actor acted, in the order in which they ended."""
+
+    real_steps: int  # taken in all environments together, whether or not their episodes ended
+    returns: np.ndarray  # [episodes] float64
+    lengths: np.ndarray  # [episodes] int64, in real steps
+    success: np.ndarray | None  # [episodes] bool; None where the environments do not tell
+
+
+def collect(env: ThinkerEnv, actor: Actor, num_steps: int) -> EndedEpisodes:
+    """Let ``actor`` take ``num_steps`` augmented steps, whole stages, from where it is."""
+    if num_steps % env.stage_length:
+        raise UserError(f"{num_steps} steps are not whole stages of {env.stage_length}; choose a multiple of that")
+    returns, lengths, success = [], [], []
+    for _ in range(num_steps):
+        decision = actor.act()
+        observation, reward, terminated, truncated, info = env.step(decision.actions, policy=decision.policy)
+        actor.observe(decision, observation, reward, terminated, truncated, info)
+        ended = terminated | truncated
+        if ended.any():
+            episode = info["episode"]
+            returns.append(episode["r"][ended])
+            lengths.append(episode["l"][ended])
+            if "success" in episode:
+                success.append(episode["success"][ended])
+    return EndedEpisodes(
+        real_steps=num_steps // env.stage_length * env.num_envs,
+        returns=np.concatenate([np.zeros(0), *returns]),
+        lengths=np.concatenate([np.zeros(0, np.int64), *lengths]),
+        success=np.concatenate(success) if success else None,
+    )

@@ -1,0 +1,83 @@
+"""The `thinker` command: one file per subcommand, imported only when it is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a subcommand lives: a dataclass with a ``run`` method, or a function that takes the arguments."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS = {
+    "train": Command("thinker.cli.train", "train_command", "train an agent, or resume its training"),
+    "eval": Command("thinker.cli.eval", "Eval", "test a trained agent with more or less time to think"),
+    "watch": Command("thinker.cli.watch", "Watch", "look at the plans of a trained agent, as a page or a video"),
+    "demo": Command("thinker.cli.demo", "Demo", "look at the plans of an agent that comes with the package"),
+    "plot": Command("thinker.cli.plot", "Plot", "draw learning curves"),
+    "runs": Command("thinker.cli.runs", "Runs", "list the training runs"),
+    "bench": Command("thinker.cli.bench", "bench_command", "measure how fast a preset trains on this machine"),
+    "levels": Command("thinker.envs.sokoban.commands", "Levels", "generate, show and measure Sokoban levels"),
+}
+HELP = ("-h", "--help")
+
+
+def overview() -> str:
+    """What `thinker --help` prints."""
+    lines = [
+        "usage: thinker COMMAND [OPTIONS]",
+        "",
+        "Reinforcement-learning agents that learn to plan.",
+        "",
+        *(f"  {name:<8} {command.summary}" for name, command in COMMANDS.items()),
+        "",
+        "thinker COMMAND --help explains a command. Start with: thinker demo, or thinker train",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status. User errors are printed without a traceback."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in HELP:
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        from thinker import __version__
+
+        print(f"thinker {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        print(f"thinker: there is no command {words[0]!r}{hint}\n\n{overview()}", file=sys.stderr)
+        return 2
+    return _run(words[0], words[1:])
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    from thinker.errors import UserError
+
+    command = COMMANDS[name]
+    try:
+        entry = getattr(importlib.import_module(command.module), command.attribute)
+        if not dataclasses.is_dataclass(entry):
+            entry(arguments)
+            return 0
+        import tyro
+
+        config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+        tyro.cli(entry, args=arguments, prog=f"thinker {name}", config=config).run()
+    except UserError as error:
+        print(f"thinker: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,232 @@
+"""Any Gymnasium environment as the environment of a run: by its id, or from a function that makes it.
+
+Held-out episodes are known by their seeds: every episode is reset with a seed of its own, which training does not use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import os
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from tyro.constructors import PrimitiveConstructorSpec
+
+from thinker.envs.replayable import ReplayableEnvs, check_spaces
+from thinker.envs.spec import EnvironmentSpec, Split, check_counts, episode_number
+from thinker.errors import UnsupportedError, UserError
+
+HELD_OUT_SEEDS: Final[dict[Split, int]] = {"validation": 1_000_000_000, "test": 1_500_000_000}
+"""The seed of episode 0 of each split; episode i has the i-th seed after it. Seeds of runs should be below both."""
+HELD_OUT_COUNT: Final = 500_000_000
+"""How many held-out episodes each split has."""
+
+
+class SingleEnvironmentsSpec(EnvironmentSpec):
+    """What specs have in common that make one single environment after another."""
+
+    success: str | None  # the info entry that tells success, if it is not the one that the environment names
+
+    @abstractmethod
+    def make_env(self) -> gym.Env:
+        """A new single environment, with Discrete actions and Box observations; a `UserError` if there is none."""
+
+    def build(self, num_envs: int) -> ReplayableEnvs:
+        check_counts(num_envs)
+        envs = ReplayableEnvs([self.make_env] * num_envs)
+        self._describe(envs)
+        return envs
+
+    def held_out(self, split: Split, num_envs: int, count: int) -> SyncVectorEnv:
+        """See `EnvironmentSpec.held_out`; after the ``count`` episodes the environments play further ones."""
+        check_counts(num_envs, count)
+        if count > HELD_OUT_COUNT:
+            raise UserError(f"{count} {split} episodes were asked for, but there are only {HELD_OUT_COUNT}")
+        first = HELD_OUT_SEEDS[split]
+        return self._seeded([first + e for e in range(num_envs)], stride=num_envs)
+
+    def chosen_episode(self, episode: str, split: Split, num_envs: int) -> SyncVectorEnv:
+        """See `EnvironmentSpec.chosen_episode`; the environments play the episode again and again."""
+        check_counts(num_envs)
+        seed = HELD_OUT_SEEDS[split] + episode_number(episode, HELD_OUT_COUNT)
+        return self._seeded([seed] * num_envs, stride=0)
+
+    def check(self) -> None:
+        self.make_env().close()
+
+    def _seeded(self, seeds: Sequence[int], stride: int) -> SyncVectorEnv:
+        envs = SeededEpisodes(self.make_env, seeds, stride)
+        self._describe(envs)
+        return envs
+
+    def _describe(self, envs: VectorEnv) -> None:
+        if self.success is not None:
+            envs.metadata = {**envs.metadata, "success": self.success}
+
+
+def _parse_options(arguments: list[str]) -> dict[str, Any]:
+    try:
+        options = json.loads(arguments[0])
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"{arguments[0]!r} is not JSON ({problem}); expected for instance {_EXAMPLE}") from problem
+    if not isinstance(options, dict):
+        raise ValueError(f"{arguments[0]!r} is not a JSON object; expected for instance {_EXAMPLE}")
+    return options
+
+
+_EXAMPLE: Final = """'{"name": "value", "number": 3}'"""
+JsonObject = Annotated[
+    dict[str, Any],
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="JSON",
+        instance_from_str=_parse_options,
+        is_instance=lambda options: isinstance(options, dict),
+        str_from_instance=lambda options: [json.dumps(options)],
+    ),
+]
+"""A dict that is one JSON object on the command line."""
+
+
+@dataclass(frozen=True)
+class GymnasiumSpec(SingleEnvironmentsSpec):
+    """A registered Gymnasium environment."""
+
+    id: str = ""  # as for gymnasium.make; MODULE:ID imports MODULE first, also from the current folder
+    options: JsonObject = field(default_factory=dict, hash=False)  # keyword arguments of the environment, as JSON
+    max_steps: int | None = None  # real steps after which an episode is truncated; None: the environment's own limit
+    success: str | None = None  # info entry that tells success; None: the one that the environment's metadata names
+
+    @property
+    def name(self) -> str:
+        return self.id
+
+    def make_env(self) -> gym.Env:
+        """The environment ``id``, as ``gymnasium.make`` makes it."""
+        module, _, registered = self.id.rpartition(":")
+        if not registered or ":" in module:
+            raise UserError(f"{self.id!r} is not the id of an environment; expected for instance CartPole-v1")
+        if module:
+            self._import(module)
+        try:
+            env = gym.make(self.id, max_episode_steps=self.max_steps, **self.options)
+        except UserError:
+            raise  # it says what is wrong already
+        except ModuleNotFoundError as problem:
+            raise UserError(
+                f"the environment {self.id!r} needs a package that is not installed: {problem}"
+            ) from problem
+        except gym.error.DependencyNotInstalled as problem:
+            raise UserError(f"the environment {self.id!r} cannot be made: {problem}") from problem
+        except gym.error.Error as problem:
+            raise UserError(f"there is no environment {self.id!r}: {problem} {_suggestion(registered)}") from problem
+        except TypeError as problem:
+            if "argument" not in str(problem):
+                raise
+            raise UserError(
+                f"the environment {self.id!r} cannot be made with the options {self.options}: {problem}"
+            ) from problem
+        check_spaces(env)
+        return env
+
+    def check(self) -> None:
+        if self.max_steps is not None and self.max_steps < 1:
+            raise UserError(f"max_steps is {self.max_steps}; expected at least 1")
+        try:
+            json.dumps(self.options)
+        except (TypeError, ValueError) as problem:
+            raise UserError(
+                f"the options {self.options} cannot be saved with a run, only what JSON knows can ({problem})"
+            ) from problem
+        super().check()
+
+    def _import(self, module: str) -> None:
+        """Import what registers the environment; the current folder is searched last."""
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as problem:
+            if problem.name is not None and f"{module}.".startswith(f"{problem.name}."):
+                raise UserError(
+                    f"the environment {self.id!r} is in no module {module!r} that can be found; install it, or start "
+                    f"from the folder that it lies in (this is {os.getcwd()})"
+                ) from problem
+            raise UserError(f"the module {module!r} needs a package that is missing: {problem}") from problem
+
+
+@dataclass(frozen=True)
+class FunctionSpec(SingleEnvironmentsSpec):
+    """Whatever a function makes; for use from Python, since a run's settings cannot hold functions."""
+
+    make: Callable[[], gym.Env]  # called once for each environment; must make a new one every time
+    success: str | None = None  # info entry that tells success; None: the one that the environment's metadata names
+
+    @property
+    def name(self) -> str:
+        return getattr(self.make, "__name__", type(self.make).__name__)
+
+    def make_env(self) -> gym.Env:
+        """What the function makes."""
+        env = self.make()
+        if not isinstance(env, gym.Env):
+            raise UnsupportedError(f"{self.name} made a {type(env).__name__}; expected a gymnasium.Env")
+        check_spaces(env)
+        return env
+
+
+class SeededEpisodes(SyncVectorEnv):
+    """Single environments in autoreset mode SAME_STEP that play given episodes, whatever was played before.
+
+    The episodes of environment e are reset with the seeds ``seeds[e]``, ``seeds[e] + stride`` and so on. Each
+    ``reset()`` begins with the first ones again; a seed given to it makes no difference.
+    """
+
+    def __init__(self, make: Callable[[], gym.Env], seeds: Sequence[int], stride: int) -> None:
+        super().__init__(
+            [lambda seed=seed: _SeededEnv(make(), seed, stride) for seed in seeds],  # type: ignore[misc]
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if options:
+            raise UserError(f"options={options}: held-out episodes begin without options")
+        for env in self.envs:
+            env.get_wrapper_attr("rewind")()
+        return super().reset()
+
+
+class _SeededEnv(gym.Wrapper):
+    """Gives every episode the next one of its seeds."""
+
+    def __init__(self, env: gym.Env, seed: int, stride: int) -> None:
+        super().__init__(env)
+        self.metadata = dict(env.metadata)  # its own: a vector environment may add to it, and env's may be its class's
+        self._first = self._next = seed
+        self._stride = stride
+
+    def rewind(self) -> None:
+        """Let the next episode be the first one again."""
+        self._next = self._first
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        seed = self._next
+        self._next += self._stride
+        return self.env.reset(seed=seed, options=options)
+
+
+def _suggestion(registered: str) -> str:
+    known = {name.lower(): name for name in gym.registry}
+    near = difflib.get_close_matches(registered.lower(), known, n=3)
+    if near:
+        return f"Close matches: {', '.join(known[name] for name in near)}"
+    return "If another module registers it, put that module in front: MODULE:ID"

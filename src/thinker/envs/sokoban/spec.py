@@ -1,0 +1,138 @@
+"""Sokoban as the environment of a run: training levels, and validation and test levels that training never sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from thinker.envs.sokoban.feed import LevelSource
+from thinker.envs.sokoban.generator import board_size, check_request, generate_levels
+from thinker.envs.sokoban.levels import LevelSet, level_files
+from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites
+from thinker.envs.sokoban.vector_env import SokobanVectorEnv
+from thinker.envs.spec import EnvironmentSpec, Split, check_counts, episode_number
+from thinker.errors import UserError
+
+GENERATED: Final = "generated"
+HELD_OUT_SEEDS: Final[dict[Split, int]] = {"validation": 20_231_210, "test": 20_231_216}
+"""Seeds of the generated held-out levels. Level sets and training episodes never share a stream, whatever the seeds."""
+HELD_OUT_COUNT: Final = 100_000
+"""How many generated held-out levels each split has."""
+_FOLDERS: Final[dict[Split, str]] = {"validation": "valid", "test": "test"}
+"""What Boxoban calls the folders beside ``train``."""
+
+
+@dataclass(frozen=True)
+class SokobanSpec(EnvironmentSpec):
+    """Sokoban, on generated levels or on those of Boxoban files."""
+
+    size: int = 7  # height and width of generated boards, walls included: 5 to 20
+    boxes: int = 1  # boxes of generated levels: 1 to 8
+    reverse_moves: tuple[int, int] = (1, 2)  # difficulty of generated levels: how often a box is pulled away
+    levels: str = GENERATED  # training levels: "generated", or a Boxoban file or folder
+    observation: ObservationKind = "tiles"  # one-hot planes of the board, or 8x8 pixels a square
+    max_steps: int = 60  # real steps after which a training episode is truncated
+    validation_levels: str | None = None  # a Boxoban file or folder; None: generated, or "valid" beside "train"
+    test_levels: str | None = None  # a Boxoban file or folder; None: generated, or "test" beside "train"
+    held_out_max_steps: int | None = None  # real steps of a validation or test episode; None: max_steps
+
+    @property
+    def name(self) -> str:
+        return "thinker/Sokoban-v0"
+
+    def build(self, num_envs: int) -> SokobanVectorEnv:
+        options: dict[str, Any] = {"observation": self.observation, "max_steps": self.max_steps}
+        if self.levels == GENERATED:
+            options |= {"size": self.size, "boxes": self.boxes, "reverse_moves": self.reverse_moves}
+        return SokobanVectorEnv(num_envs, levels=self.levels, **options)
+
+    def held_out(self, split: Split, num_envs: int, count: int) -> SokobanVectorEnv:
+        check_counts(num_envs, count)
+        source = self._held_out_source(split)
+        if source is None:
+            _check_enough(split, count, HELD_OUT_COUNT)
+            return self._in_order(num_envs, self._generated(split, count))
+        levels = LevelSet.load(source)
+        _check_enough(split, count, len(levels), f" in {source}")
+        return self._in_order(num_envs, LevelSet(levels.boards[:count]))
+
+    def chosen_episode(self, episode: str, split: Split, num_envs: int) -> SokobanVectorEnv:
+        """See `EnvironmentSpec.chosen_episode`; ``episode`` may also be FILE:INDEX, a level of any Boxoban file."""
+        check_counts(num_envs)
+        file, _, number = episode.rpartition(":")
+        source = Path(file) if file else self._held_out_source(split)
+        if source is None:
+            index = episode_number(number, HELD_OUT_COUNT, f"{split} level, nor FILE:INDEX")
+            board = self._generated(split, 1, first=index).boards
+        else:
+            levels = LevelSet.load(source)
+            index = episode_number(number, len(levels), f"level in {source}")
+            board = levels.boards[index : index + 1]
+            self._check_size(levels.size, f"episode {episode}")
+        return self._in_order(num_envs, LevelSet(np.repeat(board, num_envs, 0)))
+
+    def check(self) -> None:
+        observation_sprites(self.observation)  # raises a UserError for an unknown kind
+        for name, steps in (("max_steps", self.max_steps), ("held_out_max_steps", self.held_out_max_steps)):
+            if steps is not None and steps < 1:
+                raise UserError(f"{name} is {steps}; expected at least 1")
+        users: dict[Path, str] = {}  # of each level file
+        if self.levels == GENERATED:
+            check_request(board_size(self.size), self.boxes, self.reverse_moves)
+        else:
+            LevelSet.load(self.levels)
+            users = {file.resolve(): "levels" for file in level_files(self.levels)}
+        for split in _FOLDERS:
+            source = self._held_out_source(split)
+            if source is not None:
+                option = f"{split}_levels"
+                self._check_size(LevelSet.load(source).size, f"{option} {source}")
+                for file in level_files(source):
+                    user = users.setdefault(file.resolve(), option)
+                    if user != option:
+                        raise UserError(f"{file} is used for {option} and for {user}; give different files")
+
+    def _in_order(self, num_envs: int, levels: LevelSource) -> SokobanVectorEnv:
+        """Environments that play ``levels`` once each, in their order."""
+        max_steps = self.max_steps if self.held_out_max_steps is None else self.held_out_max_steps
+        return SokobanVectorEnv(
+            num_envs, levels=levels, observation=self.observation, max_steps=max_steps, order="sequential"
+        )
+
+    def _generated(self, split: Split, count: int, first: int = 0) -> LevelSet:
+        return generate_levels(count, self.size, self.boxes, HELD_OUT_SEEDS[split], self.reverse_moves, first=first)
+
+    def _held_out_source(self, split: Split) -> Path | None:
+        """The file or folder of a split's levels; None where they are generated."""
+        given = self.validation_levels if split == "validation" else self.test_levels
+        if given is not None:
+            return Path(given)
+        if self.levels == GENERATED:
+            return None
+        training = Path(self.levels)
+        beside = training.parent / _FOLDERS[split]
+        if training.name == "train" and beside.is_dir():
+            return beside
+        raise UserError(
+            f"levels is {self.levels}, and there are no {split} levels beside it; give {split}_levels, a Boxoban file "
+            f'or folder with levels that training never sees, or put them into a folder "{_FOLDERS[split]}" beside '
+            f'"train"'
+        )
+
+    def _check_size(self, size: tuple[int, int], what: str) -> None:
+        """Held-out boards must be as large as those of training."""
+        expected = board_size(self.size)
+        if self.levels != GENERATED:
+            expected = LevelSet.load(level_files(self.levels)[0]).size
+        if size != expected:
+            raise UserError(
+                f"{what}: the boards are {size[0]}x{size[1]}, but those of training are {expected[0]}x{expected[1]}"
+            )
+
+
+def _check_enough(split: Split, asked: int, found: int, where: str = "") -> None:
+    if asked > found:
+        raise UserError(f"{asked} {split} levels were asked for, but there are only {found}{where}; ask for fewer")

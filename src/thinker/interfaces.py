@@ -1,0 +1,158 @@
+"""What the rooms of Thinker say to each other: world models, actors, and the real transitions that models learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+NO_ACTION = -1
+"""A last action where there is none: an episode has just begun, or nothing has been imagined in this stage."""
+
+# ------------------------------------------------------------------------------------------------ world models
+
+
+@dataclass(frozen=True)
+class NodeOutput:
+    """What a world model predicts for B nodes of the search trees."""
+
+    hidden: Tensor  # [B, *hidden_shape]
+    value: Tensor  # [B]
+    policy: Tensor  # [B, A]  probabilities
+    reward: Tensor  # [B]     zeros from root()
+    termination: Tensor  # [B]     probability that the episode ends on reaching this node; zeros from root()
+    state: Tensor | None  # [B, *observation_shape] predicted state (the real one at the root)
+
+
+@runtime_checkable
+class WorldModel(Protocol):
+    """A deterministic model of the real MDP with a base policy and its value.
+
+    B is the number of nodes asked for; it may be any size and change from call to call. Three optional members are
+    used where they exist:
+
+    * ``device``: where the model computes (default: the CPU). Its inputs are moved there.
+    * ``hidden_shape``: the shape of one visible hidden state. Without it, ``root`` is called once with a zero
+      observation to find out.
+    * ``visible_hidden(hidden) -> Tensor``: the part of the hidden state that agents see, for models whose hidden state
+      carries more than that. Without it agents see all of it.
+    """
+
+    @property
+    def num_actions(self) -> int: ...
+
+    def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
+        """Start a search at real observations [B, *observation_shape], reached by ``last_action`` [B].
+
+        ``last_action`` is `NO_ACTION` where an episode has just begun. At the start of a stage the rows are all real
+        environments in order. The final observations of episodes that have just ended are passed in a call of their
+        own; those nodes are never unrolled.
+        """
+        ...
+
+    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+        """Imagine ``action`` [B] in each of the nodes ``hidden`` [B, *hidden_shape]."""
+        ...
+
+
+PolicyAndValue = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(observation [B, *observation_shape], last action [B]) -> base policy [B, A] as probabilities, its value [B]."""
+
+
+@runtime_checkable
+class OffersSimulator(Protocol):
+    """An environment with a fast perfect model of its own, to be used in place of the generic simulator."""
+
+    def simulator(self, policy_and_value: PolicyAndValue | None = None) -> WorldModel:
+        """The real dynamics as a world model; without ``policy_and_value`` the policy is uniform and values are 0."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------- real transitions
+
+
+@dataclass(frozen=True)
+class RealTransition:
+    """One real step of all E environments. The arrays are the receiver's to keep."""
+
+    observation: np.ndarray  # [E, *observation_shape]  s_t, in the environment's own dtype
+    action: np.ndarray  # [E] int64                 a_t, 0 .. A-1
+    policy: np.ndarray | None  # [E, A] float32     the agent's distribution that a_t was drawn from, if it was given
+    root_value: np.ndarray  # [E] float32           mean return of the root s_t at the end of its stage
+    reward: np.ndarray  # [E] float32               r_{t+1}
+    terminated: np.ndarray  # [E] bool              d_{t+1}
+    truncated: np.ndarray  # [E] bool
+    next_observation: np.ndarray  # [E, *observation_shape]  s_{t+1}; the episode's final one where it ended
+    final_value: np.ndarray  # [E] float32          the model's root value of s_{t+1} where the episode ended, else 0
+    valid: np.ndarray  # [E] bool                   False where no real transition took place (a row that waits)
+
+
+class TransitionSink(Protocol):
+    """Receives every real step of a `ThinkerEnv`, before the model is asked for the next root."""
+
+    def add(self, transition: RealTransition) -> object:
+        """Take one real step of all environments."""
+        ...
+
+    def abandon_episodes(self) -> None:
+        """All running episodes were cut off by a reset of the environments."""
+        ...
+
+
+# -------------------------------------------------------------------------------------------------------- actors
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What an actor does next in every environment."""
+
+    actions: Tensor  # [E, 2] int64     primary action, reset action: what ThinkerEnv.step takes
+    policy: Tensor | None = None  # [E, A] float32    the probabilities that the primary action was drawn from
+    reset_probability: Tensor | None = None  # [E] float32
+    log_prob: Tensor | None = None  # [E, 2] float32    of both actions, where the actor can learn from them
+    value: Tensor | None = None  # [E, R] float32    the actor's estimate of each kind of reward to come
+
+
+class Actor(Protocol):
+    """Whoever acts in a `ThinkerEnv`: learned agents, the base policy, planners.
+
+        actor.begin(*env.reset(seed=0))
+        while True:
+            decision = actor.act()
+            actor.observe(decision, *env.step(decision.actions, decision.policy))
+    """
+
+    def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
+        """Take in what ``env.reset`` returned; everything remembered is forgotten."""
+        ...
+
+    def act(self) -> Decision:
+        """Decide on the next augmented step of all environments."""
+        ...
+
+    def observe(
+        self,
+        decision: Decision,
+        observation: dict[str, Tensor],
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        info: dict[str, Any],
+    ) -> None:
+        """Take in what ``env.step`` returned after ``decision``."""
+        ...
+
+    def refresh(self, observation: dict[str, Tensor]) -> None:
+        """Take in what ``env.refresh`` returned: the same moment, seen with a model that has been trained since."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later decisions depend on, except for weights."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state of `state_dict`."""
+        ...

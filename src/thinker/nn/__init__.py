@@ -1,0 +1,1 @@
+"""Building blocks that world models and agents share (appendix C)."""

@@ -1,0 +1,61 @@
+"""The composition root: puts environments, world model and agent together, for training runs and for `thinker.make`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from thinker.runs import machine
+from thinker.runs.run import Run
+from thinker.runs.settings import RunSettings, SearchSettings
+from thinker.runs.worker import Worker
+from thinker.world_model.spec import BuiltModel, ModelSpec, NoModelSpec
+
+RAW = SearchSettings(stage_length=1, observe=("real_state",))
+"""The raw MDP as the simplest augmented one: stages of one step, nothing imagined, only the real state to see."""
+
+
+def build_model(
+    spec: ModelSpec,
+    envs: VectorEnv,
+    *,
+    discount: float,
+    total_transitions: int | None,
+    seed: int,
+    device: torch.device,
+) -> BuiltModel:
+    """The world model for ``envs``, and its trainer where it is learned."""
+    return spec.build(
+        envs.single_observation_space,
+        envs.single_action_space,
+        num_envs=envs.num_envs,
+        discount=discount,
+        total_transitions=total_transitions,
+        seed=seed,
+        device=device,
+    )
+
+
+def build_run(settings: RunSettings, *, device: str | None = None) -> Run:
+    """All parts of the run, at its beginning. ``device`` replaces the one in the settings."""
+    machine.prepare(settings.threads, at_once=2 if settings.trains_beside else 1)
+    place = machine.choose_device(settings.device if device is None else device)
+    envs = settings.environment.build(settings.num_envs)
+    discount, seed = settings.search.discount, settings.seed
+    model = build_model(
+        settings.model, envs, discount=discount, total_transitions=settings.total_steps, seed=seed, device=place
+    )
+    nothing = build_model(NoModelSpec(), envs, discount=discount, total_transitions=None, seed=seed, device=place)
+
+    search = settings.search
+    if settings.agent.mdp == "raw":
+        search = dataclasses.replace(RAW, discount=discount)
+    env = search.build(envs, model, device=place, seed=seed)
+    play_env = RAW.build(envs, nothing, device=place)
+    agent = settings.agent.build(env, seed=seed, device=place)
+    trajectory = agent.trajectory(env)
+    actor = agent.actor(env, seed=seed + 1, trajectory=trajectory)
+    worker = Worker(env, play_env, actor, trajectory, unroll_stages=agent.unroll_stages, seed=seed)
+    return Run(settings, place, search, model, agent, worker)

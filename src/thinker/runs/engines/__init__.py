@@ -1,0 +1,1 @@
+"""Engines decide in which order the parts of a run move."""

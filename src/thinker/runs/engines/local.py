@@ -1,0 +1,87 @@
+"""The default engine: one process, synchronous and deterministic.
+
+The worker acts for an unroll and the agent learns from it; meanwhile the model is trained on what had been collected
+before. What the model has learned, and what the worker has seen, are exchanged only between unrolls, so that nothing is
+a race: however the two share the processor, a run comes out the same. In the random play at the beginning the model
+is trained with all threads, and the last bits of its weights depend on their number.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from thinker.augmented import EndedEpisodes
+from thinker.runs import machine
+from thinker.runs.run import Run
+from thinker.world_model.trainer import ModelTrainer
+
+
+class LocalEngine:
+    """Moves the parts of ``run``."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        # Where the model is trained while the worker acts; with one thread it is trained afterwards.
+        self._beside = ThreadPoolExecutor(1, "model-training") if run.settings.trains_beside else None
+
+    def advance(self) -> tuple[EndedEpisodes, dict[str, float]]:
+        """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
+        run, trainer = self.run, self.run.trainer
+        if trainer is not None and run.real_steps < run.settings.exploration_steps:
+            return self._explore(trainer)
+        progress = min(run.real_steps / run.settings.total_steps, 1.0)
+        training = None
+        if trainer is not None and self._beside is not None:
+            training = self._beside.submit(self._train_model, trainer)
+        start = time.perf_counter()
+        experience = run.worker.collect()
+        run.real_steps += experience.episodes.real_steps
+        acted = time.perf_counter()
+        metrics = {}
+        if run.learner is not None:
+            metrics = run.learner.learn(experience.trajectory, progress)
+        learned = time.perf_counter()
+        if training is not None:
+            metrics |= training.result()
+        elif trainer is not None:
+            metrics |= self._train_model(trainer)
+        if trainer is not None:
+            experience.transitions.deliver(trainer.store, trainer.abandon_episodes)
+            trainer.publish()
+            worker = run.worker
+            worker.use(agent_version=worker.agent_version + 1, model_version=worker.model_version + 1)
+        run.seconds["act"] += acted - start
+        run.seconds["agent"] += learned - acted
+        run.seconds["wait"] += time.perf_counter() - learned
+        return experience.episodes, metrics
+
+    def _explore(self, trainer: ModelTrainer) -> tuple[EndedEpisodes, dict[str, float]]:
+        """Random play, and the model's training on it with all threads."""
+        run, settings = self.run, self.run.settings
+        start = time.perf_counter()
+        experience = run.worker.explore(run.real_steps, settings.exploration_length)
+        count = experience.episodes.real_steps
+        run.real_steps += count
+        experience.transitions.deliver(trainer.store, trainer.abandon_episodes)
+        acted = time.perf_counter()
+        with machine.all_threads(settings.threads):
+            metrics = trainer.train_more(round(settings.exploration_ratio * count))
+        trainer.publish()
+        run.worker.restart()
+        trained = time.perf_counter()
+        run.seconds["act"] += acted - start
+        run.seconds["wait"] += trained - acted
+        run.seconds["model"] += trained - acted
+        return experience.episodes, _named_after_the_model(metrics)
+
+    def _train_model(self, trainer: ModelTrainer) -> dict[str, float]:
+        start = time.perf_counter()
+        metrics = trainer.train(publish=False)
+        self.run.seconds["model"] += time.perf_counter() - start
+        return _named_after_the_model(metrics)
+
+
+def _named_after_the_model(metrics: dict[str, float]) -> dict[str, float]:
+    """The model's losses under names that differ from those of the agent's."""
+    return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}

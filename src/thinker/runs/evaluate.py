@@ -1,0 +1,94 @@
+"""Tests of an actor on episodes it has never trained on, identical for every thinking budget (section 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinker.augmented import ThinkerEnv
+from thinker.envs.spec import Split
+from thinker.errors import UserError
+from thinker.interfaces import Actor
+from thinker.runs.run import Run, Who
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What happened in each held-out episode, in the order of the episodes."""
+
+    stage_length: int
+    returns: np.ndarray  # [episodes] float64
+    lengths: np.ndarray  # [episodes] int64, real steps
+    success: np.ndarray | None  # [episodes] bool; None where the environment does not tell
+
+    def success_interval(self) -> tuple[float, float] | None:
+        """The 95 % Wilson interval of the success rate."""
+        if self.success is None:
+            return None
+        count, rate, z = len(self.success), float(self.success.mean()), 1.959964
+        centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
+        half = z / (1 + z * z / count) * np.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
+        return float(centre - half), float(centre + half)
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the episodes, under the names of metrics.jsonl."""
+        solved = {} if self.success is None else {"eval/solved": float(self.success.mean())}
+        return {**solved, "eval/return": float(self.returns.mean()), "eval/length": float(self.lengths.mean())}
+
+
+def evaluate(env: ThinkerEnv, actor: Actor, episodes: int) -> Evaluation:
+    """Let ``actor`` play ``episodes`` episodes from a reset of ``env``.
+
+    Environment e plays the episodes e, e + E, e + 2 E, ..., whether they are short or long, so that short ones are not
+    preferred.
+    """
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    success, tells_success = np.zeros(episodes, bool), False
+    playing = np.arange(env.num_envs)  # the episode that each environment is playing
+    left = episodes
+    actor.begin(*env.reset())
+    while left:
+        decision = actor.act()
+        observation, reward, terminated, truncated, info = env.step(decision.actions)
+        actor.observe(decision, observation, reward, terminated, truncated, info)
+        for e in np.flatnonzero(terminated | truncated):
+            index, playing[e] = playing[e], playing[e] + env.num_envs
+            if index < episodes:
+                left -= 1
+                episode = info["episode"]
+                returns[index], lengths[index] = episode["r"][e], episode["l"][e]
+                if "success" in episode:
+                    tells_success = True
+                    success[index] = episode["success"][e]
+    return Evaluation(env.stage_length, returns, lengths, success if tells_success else None)
+
+
+def evaluate_run(
+    run: Run,
+    who: Who = "agent",
+    *,
+    split: Split = "validation",
+    stage_length: int | None = None,
+    episodes: int | None = None,
+    greedy: bool = False,
+) -> Evaluation:
+    """Play held-out episodes of the run's environment. Nothing of the run is changed.
+
+    Args:
+        run: whose model, and whose agent or base policy, is tested. The base policy plays without imaginary steps.
+        who: acts.
+        split: which held-out episodes: settings are chosen by "validation", results reported on "test".
+        stage_length: K; default: the one it was trained with.
+        episodes: how many; default: as the settings say.
+        greedy: take the most likely actions instead of drawing them.
+    """
+    settings = run.settings.evaluation
+    count = settings.episodes if episodes is None else episodes
+    if count < 1:
+        raise UserError(f"episodes is {count}; it must be at least 1")
+    envs = run.settings.environment.held_out(split, min(settings.num_envs, count), count)
+    env = run.wrap(envs, stage_length=1 if who == "base-policy" else stage_length, seed=settings.seed)
+    result = evaluate(env, run.actor(env, who, seed=settings.seed, greedy=greedy), count)
+    env.close()
+    return result

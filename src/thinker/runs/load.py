@@ -1,0 +1,20 @@
+"""A run as it was at its last checkpoint, ready to act."""
+
+from __future__ import annotations
+
+from thinker.runs import checkpoint
+from thinker.runs.build import build_run
+from thinker.runs.folder import RunFolder, RunFolderError
+from thinker.runs.run import Run
+from thinker.runs.settings import settings_from_dict
+
+
+def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
+    """The run in ``folder``. ``device`` replaces the one it was trained on."""
+    settings = settings_from_dict(folder.read_config()["settings"])
+    saved = checkpoint.load_latest(folder.checkpoints)
+    if saved is None:
+        raise RunFolderError(f"{folder.path} has no checkpoint yet; let `thinker train` run a little longer")
+    run = build_run(settings, device=device)
+    run.load_state_dict(saved[1])
+    return run

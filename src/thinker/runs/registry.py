@@ -1,0 +1,56 @@
+"""The types of environments, models and agents that a run can consist of, by name: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thinker.agents import RawAgentSpec, ThinkerAgentSpec
+from thinker.envs.gymnasium import GymnasiumSpec
+from thinker.envs.sokoban.spec import SokobanSpec
+from thinker.errors import UserError
+from thinker.world_model.spec import (
+    DualModelSpec,
+    LearnedValuesSimulatorSpec,
+    NoModelSpec,
+    SimulatorSpec,
+    SingleModelSpec,
+)
+
+ENVIRONMENTS: dict[str, type] = {
+    "sokoban": SokobanSpec,
+    "gymnasium": GymnasiumSpec,
+}
+MODELS: dict[str, type] = {
+    "dual": DualModelSpec,
+    "single": SingleModelSpec,
+    "simulator": SimulatorSpec,
+    "simulator-learned-values": LearnedValuesSimulatorSpec,
+    "none": NoModelSpec,
+}
+AGENTS: dict[str, type] = {
+    "thinker": ThinkerAgentSpec,
+    "raw": RawAgentSpec,
+}
+"""Add a type of your own to one of these, and its settings can be saved and loaded with a run."""
+
+
+def name_of(spec: object, types: Mapping[str, type]) -> str:
+    """The name under which the type of ``spec`` is registered."""
+    for name, registered in types.items():
+        if type(spec) is registered:
+            return name
+    raise UserError(
+        f"{type(spec).__name__} is not registered, so a run cannot be saved with it; add it to ENVIRONMENTS, MODELS or "
+        f"AGENTS of thinker.runs.registry (known here: {', '.join(types)})"
+    )
+
+
+def type_called(name: Any, types: Mapping[str, type]) -> type:
+    """The type registered as ``name``."""
+    if name not in types:
+        raise UserError(
+            f"there is no type {name!r}; known are {', '.join(types)}. Was this run made with a type of your own that "
+            f"is not registered now, or by another version?"
+        )
+    return types[name]

@@ -1,0 +1,125 @@
+"""The parts of a training run, and their state."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import nn
+
+from thinker.augmented import ThinkerEnv
+from thinker.errors import UserError
+from thinker.interfaces import Actor
+from thinker.planners import BasePolicy
+from thinker.runs.settings import Agent, AgentLearner, RunSettings, SearchSettings
+from thinker.runs.worker import Worker
+from thinker.world_model.spec import BuiltModel
+from thinker.world_model.trainer import ModelTrainer
+
+Who = Literal["agent", "base-policy"]
+"""Who acts in a test: the run's agent, or the base policy of its model without search."""
+
+
+class Run:
+    """A worker that acts, an agent that learns from it, and a model with its trainer. `runs/build.py` puts it together.
+
+    An engine (`runs/engines`) moves the parts; everything that a resumed run depends on is in `state_dict`.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        device: torch.device,
+        search: SearchSettings,
+        model: BuiltModel,
+        agent: Agent,
+        worker: Worker,
+    ) -> None:
+        self.settings = settings
+        self.device = device
+        self.search = search  # as the agent needs it: stages of one step where it acts in the raw MDP
+        self.model = model
+        self.agent = agent
+        self.worker = worker
+        self.real_steps = 0
+        self.seconds = {"act": 0.0, "agent": 0.0, "wait": 0.0, "model": 0.0}
+
+    @property
+    def trainer(self) -> ModelTrainer | None:
+        """Trains the model; None where it is not learned."""
+        return self.model.trainer
+
+    @property
+    def learner(self) -> AgentLearner | None:
+        """Trains the agent; None for planners."""
+        return self.agent.learner
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time spent on training. Training the model counts only as far as the rest waited for it."""
+        return self.seconds["act"] + self.seconds["agent"] + self.seconds["wait"]
+
+    @property
+    def finished(self) -> bool:
+        return self.real_steps >= self.settings.real_steps
+
+    def wrap(
+        self,
+        envs: VectorEnv,
+        *,
+        stage_length: int | None = None,
+        keep_states: bool = False,
+        seed: int | None = None,
+    ) -> ThinkerEnv:
+        """``envs`` with this run's world model, for tests; ``stage_length`` may differ from the run's."""
+        if stage_length is not None and stage_length < 1:
+            raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no imaginary steps)")
+        mine = self.worker.env.envs.single_observation_space
+        if envs.single_observation_space != mine:
+            raise UserError(
+                f"these environments have observations {envs.single_observation_space}, but the run was trained on "
+                f"{mine}"
+            )
+        search = self.search
+        if stage_length is not None:
+            search = dataclasses.replace(search, stage_length=stage_length)
+        return search.build(envs, self.model, device=self.device, keep_states=keep_states, seed=seed)
+
+    def actor(self, env: ThinkerEnv, who: Who = "agent", *, seed: int = 0, greedy: bool = False) -> Actor:
+        """An actor for ``env``, apart from the one that acts in training."""
+        if who == "base-policy":
+            return BasePolicy(env, seed=seed, greedy=greedy)
+        return self.agent.actor(env, seed=seed, greedy=greedy)
+
+    def networks(self) -> dict[str, nn.Module]:
+        """All networks that acting depends on. The model's are the trainer's, in full precision."""
+        networks = {"agent": getattr(self.agent, "network", None)}
+        networks["model"] = None if self.trainer is None else self.trainer.network
+        return {name: network for name, network in networks.items() if network is not None}
+
+    def publish(self) -> None:
+        """Let everyone act with the weights as they are now."""
+        if self.trainer is not None:
+            self.trainer.publish()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the run's future depends on: plain dicts of tensors, arrays, numbers and strings."""
+        return {
+            "real_steps": self.real_steps,
+            "seconds": dict(self.seconds),
+            "worker": self.worker.state_dict(),
+            "learner": self.learner.state_dict() if self.learner is not None else None,
+            "trainer": self.trainer.state_dict() if self.trainer is not None else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where a run with the same settings was saved."""
+        self.real_steps = state["real_steps"]
+        self.seconds = dict(state["seconds"])
+        if self.learner is not None:
+            self.learner.load_state_dict(state["learner"])
+        if self.trainer is not None:
+            self.trainer.load_state_dict(state["trainer"])
+        self.worker.load_state_dict(state["worker"])

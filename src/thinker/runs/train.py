@@ -1,0 +1,190 @@
+"""`train`: a run from its first step, or from its last checkpoint, to its end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from thinker.errors import UserError
+from thinker.runs import checkpoint
+from thinker.runs.build import build_run
+from thinker.runs.engines.local import LocalEngine
+from thinker.runs.evaluate import evaluate_run
+from thinker.runs.folder import RunFolder
+from thinker.runs.metrics import MetricsWriter
+from thinker.runs.progress import Progress
+from thinker.runs.run import Run
+from thinker.runs.settings import RunSettings
+
+RECENT_EPISODES = 200
+"""Running averages of solve rate and return go over this many episodes, as in the paper's figures."""
+
+
+class InterruptedRunError(UserError):
+    """The run was asked to stop; it has been saved."""
+
+
+def train(settings: RunSettings, root: Path, name: str, *, preset: str = "", fresh: bool = False) -> dict[str, Any]:
+    """Train until the end and return the summary. Running it again resumes; a finished run is only reported.
+
+    Args:
+        settings: of the run; an existing run of this name must have the same.
+        root: the folder of all runs.
+        name: of the run and its folder.
+        preset: the name of the preset that the settings began with, for the record.
+        fresh: start over; an old run of this name is renamed, not deleted.
+    """
+    settings.environment.check()
+    config = {"preset": preset, "settings": settings.to_dict()}
+    with RunFolder(root, name).open(config, fresh=fresh) as folder:
+        summary = folder.read_summary()
+        if summary is not None:
+            return summary
+        run = build_run(settings)
+        saved = checkpoint.load_latest(folder.checkpoints)
+        if saved is not None:
+            run.load_state_dict(saved[1])
+        recent = RecentEpisodes(settings.num_envs, saved[1]["recent"] if saved else None)
+        resume_step = run.real_steps if saved else None
+        title = f"{name} · {settings.environment.name} · K = {settings.search.stage_length}"
+        with (
+            MetricsWriter(folder.path, resume_step) as writer,
+            Progress(settings.real_steps, title) as progress,
+            _asked_to_stop() as stop,
+        ):
+            progress.update(run.real_steps)
+            summary = _loop(LocalEngine(run), recent, folder, writer, progress, stop)
+        folder.write_summary(summary)
+        return summary
+
+
+def _loop(
+    engine: LocalEngine,
+    recent: RecentEpisodes,
+    folder: RunFolder,
+    writer: MetricsWriter,
+    progress: Progress,
+    stop: threading.Event,
+) -> dict[str, Any]:
+    run, settings = engine.run, engine.run.settings
+    last_log = run.real_steps // settings.log_every
+    last_evaluation = run.real_steps // settings.evaluation.every if settings.evaluation.every else 0
+    last_checkpoint = time.monotonic()
+
+    def save() -> None:
+        checkpoint.save(folder.checkpoints, run.real_steps, {**run.state_dict(), "recent": recent.state_dict()})
+
+    while not run.finished:
+        try:
+            episodes, metrics = engine.advance()
+        except FloatingPointError as error:
+            raise UserError(f"{error}.\n{_after_a_failure(folder, run)}") from error
+        recent.add(episodes.returns, episodes.success)
+        shown = {**recent.metrics(), **_speed(run)}
+        progress.update(run.real_steps, {**shown, **_losses(metrics)})
+        if run.real_steps // settings.log_every > last_log or run.finished:
+            last_log = run.real_steps // settings.log_every
+            writer.write(run.real_steps, {**metrics, **shown})
+        every = settings.evaluation.every
+        if every and run.real_steps // every > last_evaluation and not run.finished:
+            last_evaluation = run.real_steps // every
+            writer.write(run.real_steps, evaluate_run(run).metrics())
+        if stop.is_set() or time.monotonic() - last_checkpoint > 60 * settings.checkpoint_minutes:
+            save()
+            last_checkpoint = time.monotonic()
+        if stop.is_set():
+            raise InterruptedRunError(
+                f"stopped at {run.real_steps} real steps and saved; run the same command again to continue"
+            )
+    save()
+    training_minutes = run.wall_seconds / 60
+    final = evaluate_run(run)
+    writer.write(run.real_steps, final.metrics())
+    interval = final.success_interval()
+    return {
+        **final.metrics(),
+        **({} if interval is None else {"eval/solved_interval": list(interval)}),
+        **recent.metrics(),
+        **_speed(run),
+        "real_steps": run.real_steps,
+        "training_minutes": training_minutes,
+    }
+
+
+def _after_a_failure(folder: RunFolder, run: Run) -> str:
+    saved = checkpoint.list_checkpoints(folder.checkpoints)
+    kept = f"Its last good checkpoint is kept: {saved[-1]}" if saved else "It had no checkpoint yet"
+    return (
+        f"The run stopped after {run.real_steps} of {run.settings.real_steps} real steps. {kept}. Runs are exact, so "
+        f"the same command would come to the same point: train with other settings under another name (--run NAME)"
+    )
+
+
+def _speed(run: Run) -> dict[str, float]:
+    whole = run.wall_seconds
+    shares = {f"speed/{phase}_share": seconds / whole for phase, seconds in run.seconds.items()}
+    return {"speed/real_steps_per_second": run.real_steps / whole, "time/training_minutes": whole / 60, **shares}
+
+
+def _losses(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name.startswith("loss/")}
+
+
+class RecentEpisodes:
+    """Running averages over the last episodes, from when as many have ended as there are environments.
+
+    The very first episodes to end are the short ones, and short means solved, or lost.
+    """
+
+    def __init__(self, num_envs: int, state: dict[str, np.ndarray] | None) -> None:
+        self._fewest = min(num_envs, RECENT_EPISODES)
+        self._returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._solved: deque[bool] = deque(maxlen=RECENT_EPISODES)
+        if state is not None:
+            self.add(state["returns"], state["solved"])
+
+    def add(self, returns: np.ndarray, solved: np.ndarray | None) -> None:
+        self._returns.extend(returns.tolist())
+        self._solved.extend([] if solved is None else solved.tolist())
+
+    def metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        if len(self._returns) < self._fewest:
+            return metrics
+        metrics["episode/return"] = float(np.mean(self._returns))
+        if self._solved:
+            metrics["episode/solved"] = float(np.mean(self._solved))
+        return metrics
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        return {"returns": np.array(self._returns, np.float64), "solved": np.array(self._solved, bool)}
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Set by Ctrl-C and SIGTERM, so that the run can finish its unroll and save; a second Ctrl-C stops at once."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

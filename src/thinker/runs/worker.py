@@ -1,0 +1,148 @@
+"""Whoever acts in a run: real environments, an actor, and the model's acting copy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thinker.augmented import EndedEpisodes, ThinkerEnv, collect
+from thinker.envs.replayable import environments_state, restore_environments
+from thinker.interfaces import Actor, RealTransition
+
+
+class TransitionBuffer:
+    """A `TransitionSink` that keeps what it receives until it is delivered."""
+
+    def __init__(self) -> None:
+        self._received: list[RealTransition | None] = []  # None: all running episodes were cut off
+
+    @property
+    def transitions(self) -> list[RealTransition]:
+        return [transition for transition in self._received if transition is not None]
+
+    def add(self, transition: RealTransition) -> None:
+        """See `TransitionSink`."""
+        self._received.append(transition)
+
+    def abandon_episodes(self) -> None:
+        """See `TransitionSink`."""
+        self._received.append(None)
+
+    def cut_off(self) -> None:
+        """Make the last transition the end of every episode."""
+        last = self.transitions[-1]
+        ended = last.truncated | (last.valid & ~last.terminated)
+        self._received[-1] = dataclasses.replace(last, truncated=ended)
+
+    def deliver(self, store: Callable[[RealTransition], object], abandon_episodes: Callable[[], object]) -> None:
+        """Pass everything on, in order."""
+        for transition in self._received:
+            if transition is None:
+                abandon_episodes()
+            else:
+                store(transition)
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What a worker brings home from one unroll."""
+
+    episodes: EndedEpisodes
+    trajectory: Any  # what the agent's learner reads; None where nothing is learned
+    transitions: TransitionBuffer  # what the model's trainer reads
+    agent_version: int  # of the weights that acted
+    model_version: int  # of the weights that were searched with
+
+
+class Worker:
+    """Acts for whole unrolls, from where it is.
+
+    Args:
+        env: the augmented environments; their sink becomes the worker's.
+        play_env: the same real environments without planning, for random play.
+        actor: acts in ``env``.
+        trajectory: what ``actor`` writes to, or None.
+        unroll_stages: length of an unroll.
+        seed: of the environments and of random play.
+    """
+
+    def __init__(
+        self,
+        env: ThinkerEnv,
+        play_env: ThinkerEnv,
+        actor: Actor,
+        trajectory: Any,
+        *,
+        unroll_stages: int,
+        seed: int,
+    ) -> None:
+        self.env = env
+        self.actor = actor
+        self.agent_version = 0
+        self.model_version = 0
+        self._play_env = play_env
+        self._trajectory = trajectory
+        self._unroll_steps = unroll_stages * env.stage_length
+        self._seed = seed
+        self._buffer = TransitionBuffer()
+        self._take_buffer()
+        actor.begin(*env.reset(seed=seed))
+
+    def collect(self) -> Experience:
+        """Let the actor act for one unroll."""
+        episodes = collect(self.env, self.actor, self._unroll_steps)
+        return Experience(episodes, self._trajectory, self._take_buffer(), self.agent_version, self.model_version)
+
+    def explore(self, start: int, length: int) -> Experience:
+        """Play at random, without planning, new episodes of ``length`` steps; ``start`` real steps have been taken.
+
+        Nothing can be planned in a model that knows nothing; random play lets it get ahead before the agent begins.
+        """
+        env = self._play_env
+        num_envs, num_actions = env.num_envs, env.num_actions
+        random = np.random.default_rng((self._seed, start))
+        uniform = np.full((num_envs, num_actions), 1 / num_actions, np.float32)
+        env.reset()
+        for _ in range(length):
+            env.step(np.stack((random.integers(0, num_actions, num_envs), np.zeros(num_envs, int)), 1), uniform)
+        buffer = self._take_buffer()
+        buffer.cut_off()
+        count = sum(int(transition.valid.sum()) for transition in buffer.transitions)
+        nothing = EndedEpisodes(count, np.zeros(0), np.zeros(0, np.int64), None)
+        return Experience(nothing, None, buffer, self.agent_version, self.model_version)
+
+    def restart(self) -> None:
+        """Begin new episodes everywhere, after random play."""
+        self.actor.begin(*self.env.reset())
+
+    def use(self, *, agent_version: int, model_version: int) -> None:
+        """Weights have been published: look at the roots again with them."""
+        self.agent_version, self.model_version = agent_version, model_version
+        self.actor.refresh(self.env.refresh())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the worker's future depends on, except for weights."""
+        return {
+            "environments": environments_state(self.env.envs),
+            "env": self.env.state_dict(),
+            "actor": self.actor.state_dict(),
+            "agent_version": self.agent_version,
+            "model_version": self.model_version,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where a worker made in the same way was saved."""
+        self.env.load_state_dict(state["env"])
+        restore_environments(self.env.envs, state["environments"])
+        self.actor.load_state_dict(state["actor"])
+        self.agent_version, self.model_version = state["agent_version"], state["model_version"]
+
+    def _take_buffer(self) -> TransitionBuffer:
+        """What was received so far; from now on it goes to a new buffer."""
+        taken, self._buffer = self._buffer, TransitionBuffer()
+        self.env.sink = self._play_env.sink = self._buffer
+        return taken

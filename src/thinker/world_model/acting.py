@@ -1,0 +1,129 @@
+"""Copies of the networks for acting: no autograd, channels_last, bfloat16 where the hardware is fast at it."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Generic, Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from thinker.errors import UserError
+from thinker.interfaces import NodeOutput
+from thinker.nn.blocks import ActionLayer, OutputLayer
+from thinker.world_model.network import LearnedModel, TrainableNetwork
+from thinker.world_model.value_policy import ValuePolicyNetwork
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Network = TypeVar("Network", bound=TrainableNetwork)
+
+
+def fast_precision(network: nn.Module) -> torch.dtype:
+    """bfloat16 where the network has convolutions and its device has instructions for it, else float32."""
+    if not any(isinstance(module, nn.Conv2d) for module in network.modules()):
+        return torch.float32
+    device = next(network.parameters()).device
+    if device.type == "cuda":
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        fast = device.type == "cpu" and _cpu_is_fast_at_bfloat16()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def _cpu_is_fast_at_bfloat16() -> bool:
+    # Without AVX512-BF16, bfloat16 is emulated and slower than float32. The names are those of PyTorch 2.4 on.
+    if not getattr(torch.cpu, "_is_avx512_bf16_supported", bool)():
+        return False
+    # Some virtual machines advertise AMX but trap it: there bfloat16 was 4 times slower than float32, and programs died
+    # of SIGILL. As that cannot be told beforehand, AMX must be absent, or oneDNN be kept from using it.
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    amx_allowed = limit in ("", "ALL", "DEFAULT") or "AMX" in limit
+    return not (amx_allowed and getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+
+
+class ActingCopy(Generic[Network]):
+    """A copy of ``network``, on its device, that only predicts. `load_from` brings new weights into it, in place."""
+
+    def __init__(self, network: Network, precision: Precision = "auto") -> None:
+        if precision not in get_args(Precision):
+            raise UserError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
+        self.network: Network = copy.deepcopy(network).requires_grad_(False)
+        dtype = fast_precision(network) if precision == "auto" else getattr(torch, precision)
+        self.precision: str = str(dtype).removeprefix("torch.")
+        for module in self.network.modules():
+            if not isinstance(module, OutputLayer):
+                for parameter in module.parameters(recurse=False):
+                    parameter.data = parameter.data.to(dtype)
+        self._keep_tables()
+
+    @torch.no_grad()
+    def load_from(self, network: Network) -> None:
+        """Take over the weights of ``network``, which must be of the same kind and size. Nothing is allocated."""
+        mine, theirs = dict(self.network.named_parameters()), dict(network.named_parameters())
+        if {name: value.shape for name, value in mine.items()} != {name: value.shape for name, value in theirs.items()}:
+            raise ValueError(
+                f"the weights of {type(network).__name__} do not have the names and shapes of this acting copy of "
+                f"{type(self.network).__name__}; make a new copy for a network of another kind or size"
+            )
+        for name, value in theirs.items():
+            mine[name].copy_(value)
+        self._keep_tables()
+
+    def _keep_tables(self) -> None:
+        for module in self.network.modules():
+            if isinstance(module, ActionLayer):
+                module.keep_table()
+
+
+class ActingModel:
+    """A `WorldModel` for acting: one of any number of views on the weights of an acting copy.
+
+    Without ``predict_states`` the ``NodeOutput.state`` of unrolled nodes is None, which saves turning states into
+    observations where nobody looks at them.
+    """
+
+    def __init__(self, acting: ActingCopy[LearnedModel], *, predict_states: bool = True) -> None:
+        self._network = acting.network
+        self.predict_states = predict_states
+        self.num_actions = acting.network.num_actions
+        self.hidden_shape = acting.network.hidden_shape
+
+    @property
+    def device(self) -> torch.device:
+        return self._network.device
+
+    @torch.no_grad()
+    def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
+        """See `WorldModel`. Raises where an observation is not what the observation space declares."""
+        self._network.codec.check(observation)
+        return self._network.root(observation, last_action)
+
+    @torch.no_grad()
+    def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
+        """See `WorldModel`."""
+        return self._network.unroll(hidden, action, predict_states=self.predict_states)
+
+    def visible_hidden(self, hidden: Tensor) -> Tensor:
+        """What the agent sees of hidden states: a view [B, *hidden_shape]."""
+        return self._network.visible_hidden(hidden)
+
+
+class ActingValues:
+    """Base policy and value for a simulator, a `PolicyAndValue`: a view on the weights of an acting copy."""
+
+    def __init__(self, acting: ActingCopy[ValuePolicyNetwork]) -> None:
+        self._network = acting.network
+
+    @property
+    def device(self) -> torch.device:
+        return self._network.device
+
+    @torch.no_grad()
+    def __call__(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy [B, A] (probabilities) and value [B], on the device that ``observation`` came from."""
+        here, there = self.device, observation.device
+        observation = observation.to(here)
+        self._network.codec.check(observation)
+        policy, value = self._network.evaluate(observation, last_action.to(here))
+        return policy.to(there), value.to(there)

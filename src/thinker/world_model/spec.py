@@ -1,0 +1,282 @@
+"""Which world model a run has: one small dataclass for each kind, with a `build` that puts everything together.
+
+What is built goes with any number of environments: `BuiltModel.for_envs` gives the model to search in for the training
+environments as well as for those of an evaluation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Annotated, Generic
+
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv
+from tyro.constructors import PrimitiveConstructorSpec
+
+from thinker.errors import UnsupportedError
+from thinker.interfaces import PolicyAndValue, WorldModel
+from thinker.nn.sizes import SIZES, ImageSize, ModelSize, bounds_of, channels_come_last, named_size, size_for
+from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, Network, Precision
+from thinker.world_model.build import build_dual, build_single, build_value_policy
+from thinker.world_model.network import LearnedModel, SingleStateLoss, StateLoss
+from thinker.world_model.no_model import NoModel
+from thinker.world_model.replay import Replay
+from thinker.world_model.simulator import simulator
+from thinker.world_model.trainer import ModelTrainer, TrainerSettings
+from thinker.world_model.value_policy import ValuePolicyNetwork
+
+
+class BuiltModel(ABC):
+    """A world model, ready to be searched in, and its trainer where it is learned."""
+
+    trainer: ModelTrainer | None  # None where nothing is learned
+
+    @abstractmethod
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
+        """The model to search in for ``envs``, which have the spaces that it was built for.
+
+        All of them share the weights that the trainer publishes. Without ``predict_states`` learned models leave the
+        ``NodeOutput.state`` of imagined nodes out.
+        """
+
+
+class ModelSpec(ABC):
+    """What the agent searches in."""
+
+    @property
+    @abstractmethod
+    def predicts_states(self) -> bool:
+        """Whether imagined nodes can come with their states."""
+
+    @abstractmethod
+    def build(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        num_envs: int,
+        discount: float,
+        total_transitions: int | None,
+        seed: int,
+        device: torch.device,
+    ) -> BuiltModel:
+        """The model with fresh weights, for the spaces of a single environment.
+
+        Args:
+            observation_space, action_space: of one environment, not the vector environment's.
+            num_envs: real environments that the trainer is told of.
+            discount: γ of the real MDP.
+            total_transitions: real transitions of the whole run, over which the trainer anneals; None: not annealed.
+            seed: decides the weights and what is drawn from the replay, the same on every device.
+            device: where the networks compute.
+        """
+
+
+def _size_from_words(words: list[str]) -> str | None:
+    if words[0] == "None":
+        return None
+    named_size(words[0])
+    return words[0]
+
+
+SizeOption = Annotated[
+    str | ModelSize | None,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="|".join(("None", *SIZES)),
+        instance_from_str=_size_from_words,
+        is_instance=lambda size: size is None or isinstance(size, str | ModelSize),
+        str_from_instance=lambda size: [str(size)],
+    ),
+]
+"""A size: by name (the only way on the command line), of one's own, or None for the one that fits the observations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedSpec(ModelSpec, Generic[Network]):
+    """What all models that are learned have in common."""
+
+    size: SizeOption = None  # of the networks; None: chosen by the observations
+    precision: Precision = "auto"  # while acting; auto: bfloat16 where the hardware is fast at it
+    replay_capacity: int = 200_000  # real transitions
+    training: TrainerSettings = field(default_factory=TrainerSettings)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, str):
+            named_size(self.size)
+
+    def build(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        num_envs: int,
+        discount: float,
+        total_transitions: int | None,
+        seed: int,
+        device: torch.device,
+    ) -> BuiltModel:
+        network = self._network(observation_space, _num_actions(action_space), seed, device)
+        acting = ActingCopy(network, self.precision)
+        replay = Replay(
+            self.replay_capacity,
+            num_envs=num_envs,
+            observation_space=observation_space,
+            num_actions=network.num_actions,
+            discount=discount,
+            unroll_length=self.training.unroll_length,
+            return_length=self.training.return_length,
+            priority_exponent=self.training.priority_exponent,
+            frame_stack=_frame_stack(observation_space, size_for(observation_space, self.size)),
+            seed=seed,
+        )
+        return self._built(acting, ModelTrainer(network, replay, self.training, total_transitions, acting=(acting,)))
+
+    @abstractmethod
+    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> Network:
+        """The network with fresh weights."""
+
+    @abstractmethod
+    def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltModel:
+        """How the network is searched in."""
+
+
+@dataclass(frozen=True)
+class DualModelSpec(LearnedSpec[LearnedModel]):
+    """The paper's dual network: what is searched in is learned from what the agent really does."""
+
+    state_loss: StateLoss = "feature"  # what predicted states are trained with; feature is the paper's
+
+    @property
+    def predicts_states(self) -> bool:
+        return self.state_loss != "none"
+
+    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> LearnedModel:
+        return build_dual(
+            observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
+        )
+
+    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltModel:
+        return _BuiltNetwork(acting, trainer)
+
+
+@dataclass(frozen=True)
+class SingleModelSpec(LearnedSpec[LearnedModel]):
+    """One network for everything, an ablation of the paper; without a state loss it is MuZero's model."""
+
+    state_loss: SingleStateLoss = "l2"  # what predicted states are trained with; none: no states are predicted
+
+    @property
+    def predicts_states(self) -> bool:
+        return self.state_loss != "none"
+
+    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> LearnedModel:
+        return build_single(
+            observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
+        )
+
+    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltModel:
+        return _BuiltNetwork(acting, trainer)
+
+
+@dataclass(frozen=True)
+class LearnedValuesSimulatorSpec(LearnedSpec[ValuePolicyNetwork]):
+    """The real dynamics as a perfect model, with a base policy and value that are learned."""
+
+    @property
+    def predicts_states(self) -> bool:
+        return True
+
+    def _network(
+        self, observation_space: Space, num_actions: int, seed: int, device: torch.device
+    ) -> ValuePolicyNetwork:
+        return build_value_policy(observation_space, num_actions, size=self.size, seed=seed, device=device)
+
+    def _built(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> BuiltModel:
+        return _BuiltSimulator(ActingValues(acting), trainer)
+
+
+@dataclass(frozen=True)
+class SimulatorSpec(ModelSpec):
+    """The real dynamics as a perfect model, with a uniform base policy and values of 0: nothing is learned."""
+
+    @property
+    def predicts_states(self) -> bool:
+        return True
+
+    def build(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        num_envs: int,
+        discount: float,
+        total_transitions: int | None,
+        seed: int,
+        device: torch.device,
+    ) -> BuiltModel:
+        return _BuiltSimulator(None, None)
+
+
+@dataclass(frozen=True)
+class NoModelSpec(ModelSpec):
+    """No model: the raw MDP, with nothing to search in. Stages must be one step long."""
+
+    @property
+    def predicts_states(self) -> bool:
+        return False
+
+    def build(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        num_envs: int,
+        discount: float,
+        total_transitions: int | None,
+        seed: int,
+        device: torch.device,
+    ) -> BuiltModel:
+        return _BuiltNothing(NoModel(_num_actions(action_space), device))
+
+
+class _BuiltNetwork(BuiltModel):
+    def __init__(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> None:
+        self.trainer = trainer
+        self._acting = acting
+
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> ActingModel:
+        return ActingModel(self._acting, predict_states=predict_states)
+
+
+class _BuiltSimulator(BuiltModel):
+    def __init__(self, policy_and_value: PolicyAndValue | None, trainer: ModelTrainer | None) -> None:
+        self.trainer = trainer
+        self._policy_and_value = policy_and_value
+
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
+        return simulator(envs, self._policy_and_value)
+
+
+class _BuiltNothing(BuiltModel):
+    def __init__(self, model: NoModel) -> None:
+        self.trainer = None
+        self._model = model
+
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> NoModel:
+        return self._model
+
+
+def _num_actions(space: Space) -> int:
+    if not isinstance(space, spaces.Discrete):
+        raise UnsupportedError(f"a world model needs a Discrete action space, not {space}; discretise with a wrapper")
+    return int(space.n)
+
+
+def _frame_stack(space: Space, size: ModelSize) -> int:
+    """How many frames of an observation the replay can tell apart: it finds them one after the other in memory."""
+    if not isinstance(size, ImageSize) or channels_come_last(bounds_of(space)[0].shape):
+        return 1
+    return size.stacked_frames
