@@ -20,17 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from thinker.runs import machine
-from thinker.world_model.build import build_model
-from thinker.world_model.inference import InferenceModel
-from thinker.world_model.losses import default_scales, model_losses
-from thinker.world_model.network import LearnedModel
+from thinker.world_model import TrainerSettings
+from thinker.world_model.acting import ActingCopy, ActingModel
 from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.build import build_dual
+from thinker.world_model.losses import model_losses
+from thinker.world_model.network import LearnedModel
 
 NUM_ACTIONS = 5
 SPACES = {
     "tiles 7x7": gym.spaces.Box(0, 1, (7, 7, 7), np.uint8),
     "tiles 10x10": gym.spaces.Box(0, 1, (7, 10, 10), np.uint8),
-    "paper-sokoban": gym.spaces.Box(0, 255, (3, 80, 80), np.uint8),
+    "paper": gym.spaces.Box(0, 255, (3, 80, 80), np.uint8),
 }
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 
@@ -106,9 +107,10 @@ def random_batch(space: gym.spaces.Box, num_sequences: int, unroll_length: int) 
 def unroll_line(name: str, model: LearnedModel, space: gym.spaces.Box, batch_size: int, seconds: float) -> str:
     observation = random_batch(space, batch_size, 1).observation[:, 0]
     action = torch.arange(batch_size) % NUM_ACTIONS
-    exact, coarse = (InferenceModel(model, precision, give_states=False) for precision in ("float32", "bfloat16"))
+    copies = ActingCopy(model, "float32"), ActingCopy(model, "bfloat16")
+    exact, coarse = (ActingModel(copy, predict_states=False) for copy in copies)
     hidden = exact.root(observation, action).hidden
-    bare = RecordedLayers(exact.network, lambda: exact.unroll(hidden, action))
+    bare = RecordedLayers(copies[0].network, lambda: exact.unroll(hidden, action))
     calls: list[Callable[[], object]] = [
         lambda: exact.unroll(hidden, action),
         bare.forward,
@@ -117,18 +119,18 @@ def unroll_line(name: str, model: LearnedModel, space: gym.spaces.Box, batch_siz
     whole, layers, half = best_times(calls, seconds)
     return (
         f"{name:<14} unroll  {batch_size:>5} {batch_size / whole:>11,.0f} {layers / whole:>7.0%}"
-        f" {whole / half:>9.2f}x  (auto: {InferenceModel(model).precision})"
+        f" {whole / half:>9.2f}x  (auto: {ActingCopy(model).precision})"
     )
 
 
 def training_line(name: str, model: LearnedModel, space: gym.spaces.Box, batch_size: int, seconds: float) -> str:
     batch = random_batch(space, batch_size, unroll_length=5)
-    scales = default_scales(model)
+    scales = TrainerSettings().loss_scales
 
     def train() -> None:
         for parameter in model.parameters():
             parameter.grad = None
-        model_losses(model, batch, scales).total.backward()
+        model_losses(model.predict(batch), batch, scales).total.backward()
 
     bare = RecordedLayers(model, train)
     whole, layers = best_times([train, bare.forward_and_backward], seconds)
@@ -146,10 +148,10 @@ def main() -> None:
     for name, space in SPACES.items():
         if options.quick and name != "tiles 7x7":
             continue
-        model = build_model(space, NUM_ACTIONS)
+        model = build_dual(space, NUM_ACTIONS)
         for batch_size in (16,) if options.quick else (16, 64, 256):
             print(unroll_line(name, model, space, batch_size, 0.2 if options.quick else options.seconds), flush=True)
-        for batch_size in (16,) if options.quick else (16,) if name == "paper-sokoban" else (16, 128):
+        for batch_size in (16,) if options.quick else (16,) if name == "paper" else (16, 128):
             print(training_line(name, model, space, batch_size, 0.2 if options.quick else options.seconds), flush=True)
 
 

@@ -1,6 +1,6 @@
 """How well a learned world model predicts Sokoban, against the transitions it has seen, on levels it has not.
 
-    python -m benchmarks.model_quality --size 7 --boxes 1 --variant dual-feature --transitions 200000
+    python -m benchmarks.model_quality --size 7 --boxes 1 --model dual --state-loss feature --transitions 200000
 
 Random play on generated levels trains the model; at each line it is asked to imagine 1 to 5 steps of random play on
 held-out levels. A board counts as right only if every square is. The base policy and values learn along, as always. The
@@ -19,10 +19,11 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-import thinker
+import thinker.envs  # noqa: F401 - registers the environments
 from thinker.augmented import ThinkerEnv
-from thinker.world_model.build import VARIANTS
-from thinker.world_model.trainer import ModelTrainer, board_settings
+from thinker.interfaces import NO_ACTION, WorldModel
+from thinker.world_model import DualModelSpec, SingleModelSpec
+from thinker.world_model.trainer import board_settings
 
 STEPS = 5
 HELD_OUT_SEED = 1_000_000_007
@@ -52,17 +53,18 @@ def held_out_play(env_options: dict[str, Any], num_envs: int = 256, windows: int
     return played
 
 
-def measure(env: ThinkerEnv, played: list[dict[str, np.ndarray]]) -> dict[str, float]:
+def measure(model: WorldModel, played: list[dict[str, np.ndarray]]) -> dict[str, float]:
     """Exact boards at 1 and at STEPS steps, reward error, and how the model tells the solving steps from the others."""
     right = np.zeros(STEPS)
     boards = np.zeros(STEPS)
     reward_error, alive_steps, missed, solving, false_alarms, others = 0.0, 0, 0, 0, 0, 0
     for window in played:
         start = torch.from_numpy(window["state"][0])
-        output = env.model.root(start, torch.full((len(start),), -1))
+        output = model.root(start, torch.full((len(start),), NO_ACTION))
         for step in range(STEPS):
-            output = env.model.unroll(output.hidden, torch.from_numpy(window["action"][step]))
-            assert output.state is not None
+            output = model.unroll(output.hidden, torch.from_numpy(window["action"][step]))
+            if output.state is None:
+                raise ValueError("only models that predict states can be measured; choose another --state-loss")
             intact, alive, ended = window["intact"][step], window["alive"][step], window["ended"][step]
             same = (output.state.numpy() == window["state"][step + 1]).all((1, 2, 3))
             right[step] += same[intact].sum()
@@ -94,7 +96,8 @@ def main() -> None:
         default=(1, 2),
         help="difficulty (default 1 2: random play solves a fifth)",
     )
-    parser.add_argument("--variant", choices=VARIANTS, default="dual-feature")
+    parser.add_argument("--model", choices=("dual", "single"), default="dual")
+    parser.add_argument("--state-loss", choices=("feature", "l2"), default="feature", help="single networks: l2 only")
     parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
     parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
     parser.add_argument("--envs", type=int, default=64)
@@ -104,27 +107,30 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    training = board_settings()
+    spec: DualModelSpec | SingleModelSpec = DualModelSpec(options.state_loss, training=board_settings())
+    if options.model == "single":
+        spec = SingleModelSpec("l2", training=board_settings())
     env_options = {
         "size": options.size,
         "boxes": options.boxes,
         "max_steps": 60,
         "reverse_moves": tuple(options.reverse_moves),
     }
-    env = thinker.make(
-        "thinker/Sokoban-v0",
+    envs = gym.make_vec("thinker/Sokoban-v0", options.envs, vectorization_mode="vector_entry_point", **env_options)
+    built = spec.build(
+        envs.single_observation_space,
+        envs.single_action_space,
         num_envs=options.envs,
-        model=options.variant,
-        stage_length=1,
-        seed=options.seed,
-        training=training,
+        discount=0.97,
         total_transitions=options.transitions,
-        observe=("tree", "predicted_state"),
-        env_options=env_options,
+        seed=options.seed,
+        device=torch.device("cpu"),
     )
-    assert isinstance(env.learner, ModelTrainer)
+    model, trainer = built.for_envs(envs, predict_states=True), built.trainer
+    env = ThinkerEnv(envs, model, stage_length=1, discount=0.97, sink=trainer, seed=options.seed)
     played = held_out_play(env_options)
-    print(f"{options.variant}, {options.size}x{options.size}, {options.boxes} box(es), seed {options.seed}")
+    variant = f"{options.model}-{spec.state_loss}"
+    print(f"{variant}, {options.size}x{options.size}, {options.boxes} box(es), seed {options.seed}")
     ends = sum(int(window["ended"].sum()) for window in played)
     print(f"held out: {len(played)} x {played[0]['state'].shape[1]} windows of {STEPS} steps, {ends} solving steps")
     print("transitions  exact@1  exact@5  reward error  missed ends  false ends  minutes")
@@ -132,13 +138,13 @@ def main() -> None:
     env.reset()
     start = time.perf_counter()
     next_line = options.every
-    while env.learner.collected_transitions < options.transitions:
+    while trainer.collected_transitions < options.transitions:
         env.step(np.stack([random.integers(0, 5, options.envs), np.zeros(options.envs, int)], 1))
-        if env.learner.collected_transitions >= next_line:
+        if trainer.collected_transitions >= next_line:
             next_line += options.every
-            line = measure(env, played)
+            line = measure(model, played)
             minutes = (time.perf_counter() - start) / 60
-            seen = env.learner.collected_transitions
+            seen = trainer.collected_transitions
             print(
                 f"{seen:>11,}  {line['exact_1']:>7.2%}  {line['exact_5']:>7.2%}  {line['reward_error']:>12.5f}  "
                 f"{line['missed_ends']:>11.2%}  {line['false_ends']:>10.3%}  {minutes:>7.1f}",
@@ -146,8 +152,8 @@ def main() -> None:
             )
             if options.out:
                 with options.out.open("a") as file:
-                    record = {**line, "transitions": seen, "minutes": minutes}
-                    record |= {"variant": options.variant, "size": options.size, "boxes": options.boxes}
+                    record: dict[str, Any] = {**line, "transitions": seen, "minutes": minutes}
+                    record |= {"variant": variant, "size": options.size, "boxes": options.boxes}
                     file.write(json.dumps(record | {"seed": options.seed}) + "\n")
 
 

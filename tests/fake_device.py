@@ -57,7 +57,7 @@ INDEXING = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, 
 # Take CPU scalars; so do pointwise operations, but not more than one.
 TAKES_SCALARS = (
     *(aten.where, aten.masked_fill, aten.masked_fill_, aten.rsub, aten.floor_divide, aten.floor_divide_),
-    *(aten._fused_adam_, aten._fused_adamw_, *INDEXING),
+    *INDEXING,
 )
 
 
@@ -152,6 +152,8 @@ def check_devices(func: Any, args: tuple, kwargs: dict, on_cpu: list[Tensor]) ->
     written = pytree.tree_leaves([given.get(a.name) for a in func._schema.arguments if a.is_write])
     takes_scalars = packet in TAKES_SCALARS or (torch.Tag.pointwise in func.tags and len(on_cpu) == 1)
     for tensor in on_cpu:
+        if tensor is kwargs.get("lr"):  # of fused optimizers
+            continue
         if tensor.ndim > 0 or not takes_scalars or any(tensor is other for other in written):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "

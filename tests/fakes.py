@@ -115,6 +115,48 @@ class RandomEpisodes(gym.Env):
         return self._observation(), reward, terminated, truncated, {"time": self.time}
 
 
+def random_episodes(
+    num_envs: int = 3,
+    end_rate: float = 0.3,
+    mode: AutoresetMode = AutoresetMode.SAME_STEP,
+    kind: Callable[..., VectorEnv] = SyncVectorEnv,
+    num_actions: int = 2,
+) -> VectorEnv:
+    """``num_envs`` numbered `RandomEpisodes` in one of Gymnasium's own vector environments."""
+    return kind([partial(RandomEpisodes, n, num_actions, end_rate) for n in range(num_envs)], autoreset_mode=mode)
+
+
+class NativeNextStep(VectorEnv):
+    """A vector environment in NEXT_STEP mode that cannot be reset one by one, as Gymnasium's own CartPole."""
+
+    def __init__(self, inner: SyncVectorEnv) -> None:
+        self._inner = inner
+        self.num_envs, self.metadata = inner.num_envs, inner.metadata
+        self.single_action_space, self.action_space = inner.single_action_space, inner.action_space
+        self.single_observation_space, self.observation_space = inner.single_observation_space, inner.observation_space
+
+    def reset(self, *, seed=None, options=None):
+        assert not options
+        return self._inner.reset(seed=seed)
+
+    def step(self, actions):
+        return self._inner.step(actions)
+
+
+class Witness:
+    """A sink that only remembers."""
+
+    def __init__(self) -> None:
+        self.transitions: list[RealTransition] = []
+        self.abandoned = 0
+
+    def add(self, transition: RealTransition) -> None:
+        self.transitions.append(transition)
+
+    def abandon_episodes(self) -> None:
+        self.abandoned += 1
+
+
 # ---------------------------------------------------------------------- noise and keys: for agents that learn
 
 
@@ -204,18 +246,20 @@ class NoiseModel:
 
     num_actions = NUM_ACTIONS
 
-    def __init__(self, observation_shape: tuple[int, ...], hidden_shape: tuple[int, ...] = (6,)) -> None:
+    def __init__(
+        self, observation_shape: tuple[int, ...], hidden_shape: tuple[int, ...] = (6,), device: str = "cpu"
+    ) -> None:
         generator = torch.Generator().manual_seed(5)
-        self.hidden_shape, self.observation_shape = hidden_shape, observation_shape
+        self.hidden_shape, self.observation_shape, self.device = hidden_shape, observation_shape, torch.device(device)
         count, width = int(np.prod(observation_shape)), int(np.prod(hidden_shape))
-        self.encode = torch.randn(count, width, generator=generator) / 255
-        self.mix = torch.randn(width + NUM_ACTIONS, width, generator=generator)
-        self.read = torch.randn(width, 3 + NUM_ACTIONS, generator=generator)
-        self.decode = torch.randn(width, count, generator=generator)
+        self.encode = torch.randn(count, width, generator=generator).to(device) / 255
+        self.mix = torch.randn(width + NUM_ACTIONS, width, generator=generator).to(device)
+        self.read = torch.randn(width, 3 + NUM_ACTIONS, generator=generator).to(device)
+        self.decode = torch.randn(width, count, generator=generator).to(device)
 
     def root(self, observation, last_action):
         output = self._output((observation.flatten(1).float() @ self.encode).tanh(), observation)
-        zeros = torch.zeros(len(observation))
+        zeros = torch.zeros(len(observation), device=self.device)
         return NodeOutput(output.hidden, output.value, output.policy, zeros, zeros, observation)
 
     def unroll(self, hidden, action):
@@ -237,11 +281,31 @@ class NoiseModel:
 
 
 def noise_env(
-    num_envs=4, *, observe=("tree", "hidden"), stage_length=3, max_depth=2, shape=(4,), hidden=(6,), **options
-):
+    num_envs: int = 4,
+    *,
+    observe=("tree", "hidden"),
+    stage_length: int = 3,
+    max_depth: int | None = 2,
+    shape: tuple[int, ...] = (4,),
+    hidden: tuple[int, ...] = (6,),
+    end_probability: float = 0.3,
+    device: str = "cpu",
+    **options,
+) -> ThinkerEnv:
     """A `ThinkerEnv` in which everything is noise and episodes end often."""
-    envs = NoiseEnvs(num_envs, shape, **options)
-    model = NoiseModel(shape, hidden)
     return ThinkerEnv(
-        envs, model, stage_length=stage_length, max_depth=max_depth, discount=0.9, observe=observe, seed=1
+        NoiseEnvs(num_envs, shape, end_probability),
+        NoiseModel(shape, hidden, device),
+        stage_length=stage_length,
+        max_depth=max_depth,
+        discount=0.9,
+        observe=observe,
+        seed=1,
+        **options,
     )
+
+
+def raw_env(envs: VectorEnv, device: str = "cpu") -> ThinkerEnv:
+    """The raw MDP of ``envs`` with `NUM_ACTIONS` actions."""
+    model = NoModel(NUM_ACTIONS, torch.device(device))
+    return ThinkerEnv(envs, model, stage_length=1, discount=0.9, observe=("real_state",), seed=0)

@@ -329,6 +329,18 @@ def test_a_network_learns_exactly_what_it_learns_on_the_cpu(fused, memory_format
     assert_same_on_both(run)
 
 
+def test_fused_adam_must_have_its_state_on_cuda(cuda):
+    weight = nn.Parameter(torch.ones(2, device=cuda))
+    optimizer = torch.optim.Adam([weight], lr=torch.tensor(0.1), fused=True)  # the rate may be on the CPU
+    for name in ("step", "exp_avg"):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        optimizer.state[weight][name] = optimizer.state[weight][name].cpu()
+        with pytest.raises(RuntimeError, match=MIXED):
+            optimizer.step()
+        optimizer.state[weight][name] = optimizer.state[weight][name].to(cuda)
+
+
 def test_gradients_flow_between_devices(cuda):
     on_cpu = torch.tensor([1.0, 2.0], requires_grad=True)
     on_cuda = torch.tensor([3.0, 4.0], device=cuda, requires_grad=True)

@@ -8,43 +8,80 @@ from typing import TYPE_CHECKING, Any
 import thinker.envs  # noqa: F401 - registers the environments with Gymnasium
 
 if TYPE_CHECKING:
-    from thinker.augmented import SingleThinkerEnv, ThinkerEnv
+    from thinker.agents import NetworkActor, RawAgentSpec, ThinkerAgentSpec
+    from thinker.augmented import EndedEpisodes, SingleThinkerEnv, ThinkerEnv, TreeView, collect
+    from thinker.envs.gymnasium import GymnasiumSpec
+    from thinker.envs.spec import EnvironmentSpec
     from thinker.errors import UserError
-    from thinker.interfaces import Actor, Decision, NodeOutput, RealTransition, TransitionSink, WorldModel
+    from thinker.interfaces import NO_ACTION, Actor, Decision, NodeOutput, RealTransition, TransitionSink, WorldModel
+    from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
+    from thinker.planners import BasePolicy
+    from thinker.runs.build import build_run
+    from thinker.runs.evaluate import Evaluation, evaluate, evaluate_run
     from thinker.runs.make import make
+    from thinker.runs.presets import preset
+    from thinker.runs.settings import AgentSpec, EvaluationSettings, RunSettings, SearchSettings
+    from thinker.runs.train import train
+    from thinker.viewer import record, write_page
+    from thinker.world_model.spec import (
+        BuiltModel,
+        DualModelSpec,
+        LearnedValuesSimulatorSpec,
+        ModelSpec,
+        NoModelSpec,
+        SimulatorSpec,
+        SingleModelSpec,
+    )
+    from thinker.world_model.trainer import ModelTrainer, TrainerSettings
 
 __version__ = "0.1.0"
 
-_ROOM_OF = {
-    "Actor": "thinker.interfaces",
-    "Decision": "thinker.interfaces",
-    "NodeOutput": "thinker.interfaces",
-    "RealTransition": "thinker.interfaces",
-    "SingleThinkerEnv": "thinker.augmented",
-    "ThinkerEnv": "thinker.augmented",
-    "TransitionSink": "thinker.interfaces",
-    "UserError": "thinker.errors",
-    "WorldModel": "thinker.interfaces",
-    "make": "thinker.runs.make",
+_PUBLIC = {
+    "thinker.agents": ("NetworkActor", "RawAgentSpec", "ThinkerAgentSpec"),
+    "thinker.augmented": ("EndedEpisodes", "SingleThinkerEnv", "ThinkerEnv", "TreeView", "collect"),
+    "thinker.envs.gymnasium": ("GymnasiumSpec",),
+    "thinker.envs.spec": ("EnvironmentSpec",),
+    "thinker.errors": ("UserError",),
+    "thinker.interfaces": (
+        "NO_ACTION",
+        "Actor",
+        "Decision",
+        "NodeOutput",
+        "RealTransition",
+        "TransitionSink",
+        "WorldModel",
+    ),
+    "thinker.nn.sizes": ("ImageSize", "TilesSize", "VectorSize"),
+    "thinker.planners": ("BasePolicy",),
+    "thinker.runs.build": ("build_run",),
+    "thinker.runs.evaluate": ("Evaluation", "evaluate", "evaluate_run"),
+    "thinker.runs.make": ("make",),
+    "thinker.runs.presets": ("preset",),
+    "thinker.runs.settings": ("AgentSpec", "EvaluationSettings", "RunSettings", "SearchSettings"),
+    "thinker.runs.train": ("train",),
+    "thinker.viewer": ("record", "write_page"),
+    "thinker.world_model.spec": (
+        "BuiltModel",
+        "DualModelSpec",
+        "LearnedValuesSimulatorSpec",
+        "ModelSpec",
+        "NoModelSpec",
+        "SimulatorSpec",
+        "SingleModelSpec",
+    ),
+    "thinker.world_model.trainer": ("ModelTrainer", "TrainerSettings"),
 }
-"""Where each public name lives; it is imported when it is first used, so that ``import thinker`` stays fast."""
+"""The public names by the module that they live in. They are imported on first use: ``import thinker`` stays fast."""
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = [  # noqa: PLE0604
-    "Actor",
-    "Decision",
-    "NodeOutput",
-    "RealTransition",
-    "SingleThinkerEnv",
-    "ThinkerEnv",
-    "TransitionSink",
-    "UserError",
-    "WorldModel",
-    "__version__",
-    "make",
-]
+__all__ = ["__version__", *sorted(_MODULE_OF)]  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'thinker' has no attribute {name!r}")
-    return getattr(importlib.import_module(_ROOM_OF[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -58,7 +58,7 @@ class ReferenceThinker:
 
     def reset(self) -> dict:
         self.observation, _ = self.env.reset()
-        self._plant(Node(None, -1), -1)
+        self._plant(Node(None, NO_ACTION), NO_ACTION)
         return self._result(0.0, False, False, 0.0, None)
 
     def _plant(self, root: Node, last_action: int) -> None:
@@ -112,7 +112,7 @@ class ReferenceThinker:
         if terminated or truncated:
             final = self._result(0.0, False, False, 0.0, None)
             self.observation, _ = self.env.reset()
-            self._plant(Node(None, -1), -1)
+            self._plant(Node(None, NO_ACTION), NO_ACTION)
         return self._result(reward, terminated, truncated, 0.0, final)
 
     def _result(self, reward, terminated, truncated, planning_reward, final) -> dict:

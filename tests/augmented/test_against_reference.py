@@ -1,4 +1,4 @@
-"""Every output of ThinkerEnv against the slow reference, over sizes, depths, discounts, episode ends and batch rows."""
+"""Every output of ThinkerEnv and its whole search tree against the slow reference, in hypothesis-drawn plays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.augmented.reference import FakeModel, RandomEpisodes, ReferenceThinker
 
-from thinker import ThinkerEnv
+from tests.augmented.reference import Node, ReferenceThinker
+from tests.fakes import OBSERVE, FakeModel, RandomEpisodes, random_episodes
+from thinker.augmented import NO_NODE, ROOT, ThinkerEnv, TreeView
 
-KEYS = ("tree", "hidden", "root_hidden", "real_state", "predicted_state")
 MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
 
 
 def check_row(row: int, observation: dict, expected: dict) -> None:
-    for key in KEYS:
+    for key in OBSERVE:
         # Hidden states are whole numbers up to 2^31 shown as float32, hence the relative tolerance.
         np.testing.assert_allclose(
             np.asarray(observation[key][row], np.float64),
@@ -27,6 +27,46 @@ def check_row(row: int, observation: dict, expected: dict) -> None:
             atol=2e-5,
             err_msg=f"{key} of {row}",
         )
+
+
+def check_tree(row: int, tree: TreeView, reference: ReferenceThinker) -> None:
+    """Walk both trees from their roots and compare all that can be seen of every node."""
+    numbers = {"reward": tree.reward, "value": tree.value, "terminated": tree.terminated, "visits": tree.visits}
+
+    def check_node(index: int, node: Node) -> None:
+        found.append(index)
+        for name, array in numbers.items():
+            assert array[row, index] == pytest.approx(getattr(node, name), abs=1e-5), name
+        returns = node.returns(reference.discount)
+        assert tree.mean_return[row, index] == pytest.approx(np.mean(returns), abs=2e-5)
+        assert tree.max_return[row, index] == pytest.approx(max(returns), abs=2e-5)
+        assert tree.policy[row, index] == pytest.approx(node.policy, abs=1e-6)
+        assert tree.action[row, index] == node.action
+        assert tree.reached[row, index] == node.fresh
+        state = tree.state(row, index)
+        if not node.fresh:
+            assert state is None
+        else:
+            np.testing.assert_allclose(state, node.state, rtol=1e-6)
+        if node is reference.current:
+            assert tree.current[row] == index
+        for action, child in enumerate(tree.children[row, index]):
+            assert (child != NO_NODE) == (action in node.children)
+            if child != NO_NODE:
+                assert index < child < tree.size[row]
+                assert tree.parent[row, child] == index
+                check_node(child, node.children[action])
+
+    found: list[int] = []
+    check_node(ROOT, reference.root)
+    assert tree.parent[row, ROOT] == NO_NODE
+    assert tree.current[row] in found
+    assert tree.depth[row] == reference.depth
+    assert tree.was_reset[row] == reference.reset_flag
+    assert tree.position[row] == (ROOT if reference.reset_flag else tree.current[row])
+    path = reference.root.path_to(reference.current)
+    rewards = sum(reference.discount**n * node.reward for n, node in enumerate(path))
+    assert tree.path_reward[row] == pytest.approx(rewards, abs=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,7 +90,7 @@ def test_every_output_equals_the_reference(
     make_env = partial(RandomEpisodes, num_actions=num_actions, end_rate=end_rate)
     options = dict(stage_length=stage_length, max_depth=max_depth, discount=discount, carry_tree=carry_tree)
     envs = SyncVectorEnv([partial(make_env, number) for number in range(num_envs)], autoreset_mode=mode)
-    env = ThinkerEnv(envs, model, observe=KEYS, output=output, **options)
+    env = ThinkerEnv(envs, model, observe=OBSERVE, output=output, **options)
     rows = [
         ReferenceThinker(make_env(number), FakeModel(num_actions, termination_rate), **options)
         for number in range(num_envs)
@@ -60,6 +100,7 @@ def test_every_output_equals_the_reference(
     for row, reference in enumerate(rows):
         expected = reference.reset()
         check_row(row, observation, expected)
+        check_tree(row, env.search_tree(), reference)
         assert info["root_value"][row] == pytest.approx(expected["root_value"], abs=1e-5)
 
     num_steps = 6 * stage_length
@@ -86,6 +127,7 @@ def test_every_output_equals_the_reference(
         assert ("final_obs" in info) == any(expected["final"] for expected in expected_rows)
         for row, expected in enumerate(expected_rows):
             check_row(row, observation, expected)
+            check_tree(row, env.search_tree(), rows[row])
             assert reward[row] == pytest.approx(expected["reward"])
             assert (terminated[row], truncated[row]) == (expected["terminated"], expected["truncated"])
             for key in ("planning_reward", "root_value"):
@@ -104,8 +146,7 @@ def test_the_tree_follows_a_model_that_changes_between_stages(carry_tree):
     """A carried node keeps what the old model said until it is reached; then the new model is asked, root first."""
     options = dict(stage_length=6, max_depth=3, discount=0.9, carry_tree=carry_tree)
     models = [FakeModel(2, 0.3, version) for version in range(8)]
-    envs = SyncVectorEnv([partial(RandomEpisodes, n, 2, 0.1) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP)
-    env = ThinkerEnv(envs, models[0], observe=KEYS, **options)
+    env = ThinkerEnv(random_episodes(end_rate=0.1), models[0], observe=OBSERVE, **options)
     rows = [ReferenceThinker(RandomEpisodes(n, 2, 0.1), models[0], **options) for n in range(3)]
     env.reset()
     for reference in rows:
@@ -119,3 +160,4 @@ def test_the_tree_follows_a_model_that_changes_between_stages(carry_tree):
             for row, reference in enumerate(rows):
                 reference.model = model
                 check_row(row, observation, reference.step(*actions[row]))
+                check_tree(row, env.search_tree(), reference)

@@ -1,4 +1,4 @@
-"""Gymnasium's side: autoreset modes, the single view, what a learner is told, other libraries."""
+"""Gymnasium's side: autoreset modes, the single view, other libraries."""
 
 from __future__ import annotations
 
@@ -11,66 +11,15 @@ import torch
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from tests.augmented.reference import FakeModel, RandomEpisodes, ReferenceThinker
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import thinker
+from tests.fakes import FakeModel, NativeNextStep, RandomEpisodes, Witness, random_episodes
 from thinker.augmented import SingleThinkerEnv, ThinkerEnv, single_vector
-from thinker.world_model.simulator import SokobanSimulator
+from thinker.world_model.spec import DualModelSpec
 from thinker.world_model.trainer import TrainerSettings
 
 SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
-
-
-def real_envs(num_envs=3, end_rate=0.3, mode=SAME_STEP, kind=SyncVectorEnv, num_actions=2):
-    return kind([partial(RandomEpisodes, n, num_actions, end_rate) for n in range(num_envs)], autoreset_mode=mode)
-
-
-class NativeNextStep(VectorEnv):
-    """A vector environment in NEXT_STEP mode that cannot be reset one by one, as Gymnasium's own CartPole."""
-
-    metadata = {"autoreset_mode": NEXT_STEP}
-
-    def __init__(self, num_envs, end_rate):
-        self._inner = real_envs(num_envs, end_rate, NEXT_STEP)
-        self.num_envs = num_envs
-        self.single_action_space, self.action_space = self._inner.single_action_space, self._inner.action_space
-        self.single_observation_space = self._inner.single_observation_space
-        self.observation_space = self._inner.observation_space
-
-    def reset(self, *, seed=None, options=None):
-        assert not options
-        return self._inner.reset(seed=seed)
-
-    def step(self, actions):
-        return self._inner.step(actions)
-
-
-class Witness:
-    """A learner that only remembers."""
-
-    def __init__(self):
-        self.transitions = []
-
-    def observe(self, transition):
-        self.transitions.append(transition)
-
-    def abandon(self):
-        self.transitions.append("abandoned")
-
-    def rows(self, row):
-        return [
-            (
-                t.observation[row],
-                t.action[row],
-                t.reward[row],
-                t.terminated[row],
-                t.truncated[row],
-                t.next_observation[row],
-            )
-            for t in self.transitions[1:]
-            if t.valid[row]
-        ]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +27,8 @@ class Witness:
     [(SyncVectorEnv, NEXT_STEP), (SyncVectorEnv, DISABLED), (AsyncVectorEnv, NEXT_STEP), (AsyncVectorEnv, SAME_STEP)],
 )
 def test_all_autoreset_modes_that_gymnasium_offers_give_the_same_steps(kind, mode):
-    one = ThinkerEnv(real_envs(), FakeModel(2), stage_length=3)
-    other = ThinkerEnv(real_envs(mode=mode, kind=kind), FakeModel(2), stage_length=3)
+    one = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=3)
+    other = ThinkerEnv(random_episodes(mode=mode, kind=kind), FakeModel(2), stage_length=3)
     try:
         for expected, got in zip(one.reset(seed=0)[0].values(), other.reset(seed=0)[0].values()):
             torch.testing.assert_close(got, expected)
@@ -102,21 +51,26 @@ def test_all_autoreset_modes_that_gymnasium_offers_give_the_same_steps(kind, mod
         other.close()
 
 
+def valid_transitions(witness, row):
+    names = ("observation", "action", "reward", "terminated", "truncated", "next_observation")
+    return [[getattr(one, name)[row] for name in names] for one in witness.transitions if one.valid[row]]
+
+
 def test_rows_that_cannot_be_reset_alone_wait_one_stage_and_lose_nothing():
     """Rewards, transitions and returns are those of the other modes; only the end is reported one stage later."""
     told, expected = Witness(), Witness()
-    waiting = ThinkerEnv(NativeNextStep(3, 0.3), FakeModel(2), stage_length=2, learner=told)
-    plain = ThinkerEnv(real_envs(end_rate=0.3), FakeModel(2), stage_length=2, learner=expected)
+    waiting = ThinkerEnv(NativeNextStep(random_episodes(mode=NEXT_STEP)), FakeModel(2), stage_length=2, sink=told)
+    plain = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=2, sink=expected)
     waiting.reset(seed=0), plain.reset(seed=0)
     episodes = {"waiting": [[], [], []], "plain": [[], [], []]}
     # Hash the action from the state, so that both see the same actions in the same states.
     for name, env, steps in (("waiting", waiting, 120), ("plain", plain, 80)):
         finals = 0
-        for _ in range(steps):
-            if env._step == 1:
+        for step in range(steps):
+            if step % 2 == 0:
                 env.step(np.zeros((3, 2), int))
                 continue
-            action = (env._observation.sum(1) % 2).astype(int)
+            action = (env.real_observation.sum(1) % 2).astype(int)
             _, reward, terminated, truncated, info = env.step(np.stack([action, action], 1))
             for row in np.flatnonzero(terminated | truncated):
                 finals += 1
@@ -124,11 +78,12 @@ def test_rows_that_cannot_be_reset_alone_wait_one_stage_and_lose_nothing():
                 episodes[name][row].append((info["episode"]["r"][row], info["episode"]["l"][row]))
         assert finals > 5
     for row in range(3):
-        number = min(len(told.rows(row)), len(expected.rows(row)))
+        got, want = valid_transitions(told, row), valid_transitions(expected, row)
+        number = min(len(got), len(want))
         assert number > 20
-        for got, want in zip(told.rows(row)[:number], expected.rows(row)[:number]):
-            for g, w in zip(got, want):
-                np.testing.assert_array_equal(g, w)
+        for one, other in zip(got[:number], want[:number]):
+            for part, expected_part in zip(one, other):
+                np.testing.assert_array_equal(part, expected_part)
         number = min(len(episodes["waiting"][row]), len(episodes["plain"][row]))
         assert number > 1
         np.testing.assert_allclose(episodes["waiting"][row][:number], episodes["plain"][row][:number])
@@ -147,51 +102,18 @@ def test_gymnasiums_native_cart_pole_works():
     assert len(lengths) > 10
 
 
-def test_a_learner_is_told_every_real_transition_with_values_and_policy():
-    witness = Witness()
-    options = dict(stage_length=3, max_depth=2, discount=0.9, carry_tree=True)
-    env = ThinkerEnv(real_envs(), FakeModel(2), learner=witness, **options)
-    rows = [ReferenceThinker(RandomEpisodes(n, 2, 0.3), FakeModel(2), **options) for n in range(3)]
-    env.reset()
-    for reference in rows:
-        reference.reset()
-    random = np.random.default_rng(0)
-    root_values = [None] * 3
-    for step in range(90):
-        actions = random.integers(0, 2, (3, 2))
-        policy = random.dirichlet([1, 1], 3)
-        before = [reference.observation for reference in rows]
-        env.step(actions, policy=policy)
-        results = [reference.step(*pair) for reference, pair in zip(rows, actions)]
-        if step % 3 == 2:
-            told = witness.transitions[-1]
-            assert len(witness.transitions) == step // 3 + 2
-            np.testing.assert_allclose(told.policy, policy, rtol=1e-6)
-            np.testing.assert_array_equal(told.action, actions[:, 0])
-            for row, result in enumerate(results):
-                np.testing.assert_array_equal(told.observation[row], before[row])
-                assert told.reward[row] == pytest.approx(result["reward"])
-                assert told.terminated[row] == result["terminated"]
-                assert told.truncated[row] == result["truncated"]
-                assert told.root_value[row] == pytest.approx(root_values[row], abs=1e-5)
-                final = result["final"]
-                assert told.final_value[row] == pytest.approx(final["root_value"] if final else 0, abs=1e-5)
-                np.testing.assert_array_equal(
-                    told.next_observation[row], final["real_state"] if final else result["real_state"]
-                )
-        root_values = [result["root_value"] for result in results]
+TRAINED = DualModelSpec(training=TrainerSettings(warm_up_transitions=40, batch_size=4))
 
 
 def test_a_learned_model_survives_a_reset_in_the_middle_of_episodes():
-    training = TrainerSettings(warm_up_transitions=40, batch_size=4)
-    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, training=training)
+    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, model=TRAINED)
     random = np.random.default_rng(0)
     for _ in range(3):
         env.reset()
         for _ in range(60):
             env.step(random.integers(0, 2, (4, 2)))
-    assert env.learner.collected_transitions == 3 * 30 * 4
-    assert env.learner.trained_transitions > 0
+    assert env.sink.collected_transitions == 3 * 30 * 4
+    assert env.sink.trained_transitions > 0
 
 
 def test_actions_with_an_offset_reach_the_environment():
@@ -219,7 +141,7 @@ def test_single_view_passes_gymnasiums_checker():
 
 def test_single_view_equals_the_vector_environment_and_shows_the_final_observation():
     model = FakeModel(2)
-    vector = ThinkerEnv(real_envs(1), model, stage_length=3, output="numpy")
+    vector = ThinkerEnv(random_episodes(1), model, stage_length=3, output="numpy")
     inner = ThinkerEnv(single_vector(RandomEpisodes(0, 2, 0.3)), model, stage_length=3, output="numpy", autoreset=False)
     single = SingleThinkerEnv(inner)
     with pytest.raises(ResetNeeded):
@@ -253,34 +175,9 @@ def test_seed_given_to_make_is_used_by_the_first_reset():
 
 
 def test_a_model_learns_even_where_the_caller_has_turned_gradients_off():
-    training = TrainerSettings(warm_up_transitions=40, batch_size=4)
-    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, training=training)
+    env = thinker.make("CartPole-v1", num_envs=4, stage_length=2, seed=0, model=TRAINED)
     env.reset()
     with torch.no_grad():
         for _ in range(60):
             env.step(np.zeros((4, 2), int))
-    assert env.learner.trained_transitions > 0
-
-
-def test_the_single_view_of_sokoban_uses_the_native_simulator_and_outlives_the_step_limit():
-    options = {"size": 6, "boxes": 1, "max_steps": 5}
-    env = thinker.make("thinker/Sokoban-v0", num_envs=None, model="simulator", stage_length=4, env_options=options)
-    assert isinstance(env.vector_env.model, SokobanSimulator)
-    env.reset(seed=0)
-    random = np.random.default_rng(0)
-    ended = 0
-    for _ in range(100):
-        _, _, terminated, truncated, _ = env.step(random.integers(0, (5, 2)))
-        if terminated or truncated:
-            ended += 1
-            env.reset()
-    assert ended >= 4
-
-
-def test_the_general_simulator_goes_on_where_the_real_environment_is_at_its_step_limit():
-    env = thinker.make(
-        "CartPole-v1", num_envs=2, model="simulator", stage_length=4, env_options={"max_episode_steps": 3}
-    )
-    env.reset(seed=0)
-    for _ in range(40):
-        env.step(np.array([[1, 0], [0, 0]]))
+    assert env.sink.trained_transitions > 0

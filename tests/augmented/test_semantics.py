@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
+import copy
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.augmented.reference import FakeModel, RandomEpisodes
 
 import thinker
-from thinker.augmented import decode, layout
+from tests.fakes import FakeModel, RandomEpisodes, random_episodes
+from thinker.augmented import REAL, ThinkerEnv
 from thinker.envs.sokoban import LevelSet
 from thinker.interfaces import NodeOutput
-from thinker.world_model.simulator import SokobanSimulator
 
 A, B = 0, 1
 
 
 def make_env(model=None, num_envs=1, end_rate=0.0, num_actions=2, **options):
-    envs = SyncVectorEnv(
-        [partial(RandomEpisodes, n, num_actions, end_rate) for n in range(num_envs)],
-        autoreset_mode=AutoresetMode.SAME_STEP,
-    )
-    return thinker.ThinkerEnv(envs, model or FakeModel(num_actions, 0.0), **options)
+    envs = random_episodes(num_envs, end_rate, num_actions=num_actions)
+    return ThinkerEnv(envs, model or FakeModel(num_actions, 0.0), **options)
 
 
 class LetterModel:
@@ -136,7 +130,7 @@ def test_figure_3_of_the_paper_step_by_step():
     # The real action a: its child becomes the root, with its subtree, and b's is dropped.
     obs, _, _, _, info = env.step(np.array([[A, 0]]))
     seen = env.decode(obs["tree"])
-    assert info["step_kind"][0] == thinker.augmented.REAL
+    assert info["step_kind"][0] == REAL
     assert seen["root_action"][0].tolist() == [1, 0]
     assert seen["root_child_visits"][0].tolist() == pytest.approx([0, 1 / 6])
     assert seen["root_child_max_return"][0].tolist() == [0, 2.0]
@@ -154,7 +148,7 @@ def sokoban(level: str, **options):
     )
 
 
-def breadth_first_actions(env: thinker.ThinkerEnv, depth: int) -> list[int]:
+def breadth_first_actions(env: ThinkerEnv, depth: int) -> list[int]:
     """Search all action sequences by imaginary actions, shortest first, until one imagines the level solved.
 
     The way of appendix I.2: walk from the root without a reset, then reset on the last action of the sequence. All the
@@ -262,60 +256,6 @@ def test_planning_rewards_of_a_stage_add_up_to_the_gain_in_maximum_return():
         assert info["planning_reward"][0] == 0
 
 
-def test_layout_has_the_papers_size_and_decode_names_every_number_once():
-    for num_actions, stage_length in [(1, 1), (5, 20), (18, 7)]:
-        plan = layout(num_actions, stage_length)
-        assert plan.size == 10 * num_actions + stage_length + 9
-        numbers = np.arange(plan.size)
-        parts = decode(numbers, plan)
-        assert np.concatenate([np.atleast_1d(part) for part in parts.values()]).tolist() == numbers.tolist()
-    with pytest.raises(ValueError, match="has 79 numbers, but the last dimension of this one is 78"):
-        layout(5, 20).decode(np.zeros((3, 78)))
-
-
-def test_extra_features_come_last_and_tell_the_way_from_the_root_and_the_predicted_end():
-    model = FakeModel(3, termination_rate=0.5)
-    env = make_env(model, num_actions=3, stage_length=6, max_depth=4, extra=("termination", "action_sequence"))
-    assert list(env.layout.slices)[-2:] == ["action_sequence", "termination"]
-    assert env.layout.size == 10 * 3 + 6 + 9 + 4 * 3 + 1
-    env.reset()
-    hidden = model.root_hidden(np.array([0, 1]), -1)
-    ended = False
-    for depth, action in enumerate([2, 0, 1], start=1):
-        obs, *_ = env.step(np.array([[action, 0]]))
-        parts = env.decode(obs["tree"])
-        sequence = parts["action_sequence"][0].reshape(4, 3)
-        assert sequence[:depth].argmax(1).tolist() == [2, 0, 1][:depth]
-        assert sequence.sum() == depth
-        hidden = model.unroll_hidden(hidden, action)
-        ended = ended or model.describe(hidden, False)["termination"] > 0.5
-        assert parts["termination"][0] == ended
-
-
-@pytest.mark.parametrize(
-    ("hide", "kept"),
-    [
-        ("hints", {"root_value", "root_policy", "current_value", "current_policy", "current_reward"}),
-        ("base_policy_and_value", {"current_reward", "root_child_visits", "current_child_visits", "rollout_reward"}),
-    ],
-)
-def test_hidden_features_are_zero_and_all_others_are_untouched(hide, kept):
-    shown, hidden = make_env(stage_length=9), make_env(stage_length=9, mask=(hide,))
-    shown.reset(), hidden.reset()
-    random = np.random.default_rng(0)
-    for _ in range(8):
-        actions = random.integers(0, 2, (1, 2))
-        full = shown.decode(shown.step(actions)[0]["tree"])
-        part = hidden.decode(hidden.step(actions)[0]["tree"])
-    always = {"root_reward", "root_action", "current_action", "trailing_discount", "step", "reset"}
-    for name in full:
-        if name in kept | always:
-            torch.testing.assert_close(part[name], full[name])
-        else:
-            assert (part[name] == 0).all(), name
-            assert (full[name] != 0).any(), name
-
-
 def test_nothing_is_unrolled_where_all_nodes_are_known():
     model = FakeModel(2, 0.0)
     env = make_env(model, num_envs=3, stage_length=4)
@@ -329,74 +269,15 @@ def test_nothing_is_unrolled_where_all_nodes_are_known():
 
 
 def test_copied_observations_stay_what_they_were_and_uncopied_ones_do_not():
-    for copy in (True, False):
-        env = make_env(stage_length=5, copy=copy)
+    for copied in (True, False):
+        env = make_env(stage_length=5, copy=copied)
         obs, _ = env.reset()
         before = obs["tree"].clone()
         env.step(np.array([[0, 0]]))
-        assert torch.equal(obs["tree"], before) == copy
-
-
-def test_simulator_of_sokoban_agrees_with_the_real_environment():
-    for observation in ("tiles", "rgb"):
-        envs = gym.make_vec("thinker/Sokoban-v0", 8, size=7, boxes=2, observation=observation)
-        model = SokobanSimulator(envs.single_observation_space)
-        random = np.random.default_rng(0)
-        obs, _ = envs.reset(seed=0)
-        for _ in range(200):
-            actions = random.integers(0, 5, 8)
-            root = model.root(torch.from_numpy(obs), torch.full((8,), -1))
-            imagined = model.unroll(root.hidden, torch.from_numpy(actions))
-            obs, reward, terminated, truncated, _ = envs.step(actions)
-            going_on = ~(terminated | truncated)
-            np.testing.assert_allclose(imagined.reward.numpy(), reward, rtol=1e-6)
-            np.testing.assert_array_equal(imagined.termination.numpy() > 0.5, terminated)
-            np.testing.assert_array_equal(imagined.state.numpy()[going_on], obs[going_on])
-
-
-class Snapshots(RandomEpisodes):
-    """The same environment, offering its own snapshots and forbidding copies."""
-
-    def snapshot(self):
-        return self.time
-
-    def restore(self, snapshot):
-        self.time = snapshot
-
-    def __deepcopy__(self, memo):
-        raise RuntimeError("copied")
-
-
-@pytest.mark.parametrize("kind", [RandomEpisodes, Snapshots])
-def test_general_simulator_foresees_the_real_environment_and_does_not_disturb_it(kind):
-    envs = SyncVectorEnv([partial(kind, n, 2, 0.2) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP)
-    undisturbed = SyncVectorEnv(
-        [partial(RandomEpisodes, n, 2, 0.2) for n in range(3)], autoreset_mode=AutoresetMode.SAME_STEP
-    )
-    from thinker.world_model.simulator import EnvSimulator
-
-    env = thinker.ThinkerEnv(envs, EnvSimulator(envs), stage_length=3, observe=("tree", "predicted_state", "hidden"))
-    env.reset(seed=0)
-    undisturbed.reset(seed=0)
-    random = np.random.default_rng(0)
-    for _ in range(40):
-        actions = random.integers(0, 2, (3, 2))
-        imagined, *_ = env.step(np.stack([actions[:, 0], np.ones(3, int)], 1))
-        predicted_reward = env.decode(imagined["tree"])["current_reward"]
-        env.step(random.integers(0, 2, (3, 2)))
-        obs, reward, terminated, truncated, info = env.step(actions)
-        true_obs, true_reward, *_ = undisturbed.step(actions[:, 0])
-        np.testing.assert_allclose(predicted_reward, reward, rtol=1e-5)
-        np.testing.assert_allclose(reward, true_reward)
-        np.testing.assert_array_equal(obs["predicted_state"], true_obs)
-        going_on = ~(terminated | truncated)
-        np.testing.assert_array_equal(imagined["predicted_state"].numpy()[going_on], true_obs[going_on])
-        np.testing.assert_array_equal(imagined["hidden"].numpy(), imagined["predicted_state"].float().numpy())
+        assert torch.equal(obs["tree"], before) == copied
 
 
 def test_a_saved_environment_goes_on_exactly_where_it_was():
-    import copy
-
     def make():
         return thinker.make(
             "thinker/Sokoban-v0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -10,16 +11,13 @@ import torch
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from tests.augmented.reference import FakeModel, RandomEpisodes
 
 import thinker
+from tests.fakes import FakeModel, RandomEpisodes, random_episodes
 from thinker.augmented import ThinkerEnv
+from thinker.errors import UnsupportedError, UserError
 
-SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
-
-
-def real_envs(num_envs=3, end_rate=0.3, mode=SAME_STEP, kind=SyncVectorEnv, num_actions=2):
-    return kind([partial(RandomEpisodes, n, num_actions, end_rate) for n in range(num_envs)], autoreset_mode=mode)
+SAME_STEP = AutoresetMode.SAME_STEP
 
 
 def bad_env(observation_space=None, action_space=None):
@@ -33,7 +31,7 @@ def bad_env(observation_space=None, action_space=None):
 
 
 def wrap(envs=None, **options):
-    return ThinkerEnv(envs or real_envs(), FakeModel(2), **options)
+    return ThinkerEnv(envs or random_episodes(), FakeModel(2), **options)
 
 
 @pytest.mark.parametrize(
@@ -42,28 +40,82 @@ def wrap(envs=None, **options):
         (lambda: wrap(bad_env(action_space=spaces.Box(-1, 1, (2,)))), "Discrete action space, not Box"),
         (lambda: wrap(bad_env(observation_space=spaces.Discrete(3))), "type Box, of any shape, not Discrete"),
         (lambda: wrap(RandomEpisodes(0, 2, 0.0)), "wraps a gymnasium.vector.VectorEnv, not RandomEpisodes"),
-        (lambda: ThinkerEnv(real_envs(), FakeModel(3)), "the model has 3 actions but the environments have 2"),
+        (lambda: ThinkerEnv(random_episodes(), FakeModel(3)), "the model has 3 actions but the environments have 2"),
         (lambda: wrap(stage_length=0), "stage_length is 0; it must be an integer of at least 1"),
         (lambda: wrap(stage_length=2.5), "stage_length is 2.5"),
         (lambda: wrap(max_depth=0), "max_depth is 0; it must be an integer of at least 1, or None"),
         (lambda: wrap(discount=1.5), "discount is 1.5; it must lie between 0 and 1"),
         (lambda: wrap(observe=("trees",)), "observe has the unknown name 'trees'; known are 'tree'"),
-        (lambda: wrap(observe="tree"), r"write observe=\('tree',\)"),
-        (lambda: wrap(mask=("hint",)), "hide has the unknown name 'hint'; known are 'hints'"),
+        (lambda: wrap(mask=("hint",)), "mask has the unknown name 'hint'; known are 'hints'"),
         (lambda: wrap(extra=("x",)), "extra has the unknown name 'x'"),
         (lambda: wrap(output="jax"), "output is 'jax'"),
-        (lambda: wrap(stage_lenght=3), "stage_lenght"),
         (lambda: wrap(autoreset=False), "needs environments in autoreset mode DISABLED"),
-        (lambda: thinker.make("CartPole-v1", stage_lenght=3), "stage_lenght"),
-        (lambda: thinker.make("CartPole-v1", model="dual"), "model='dual': choose one of dual-feature"),
+        (lambda: thinker.make("CartPole-v1", model="duel"), "model='duel': choose one of dual"),
         (lambda: thinker.make("CartPole-v1", vectorization="threads"), "vectorization='threads'"),
         (lambda: thinker.make("CartPole-v1", num_envs=None, output="torch"), "the single view"),
         (lambda: thinker.make("CartPole-v1", model="simulator", vectorization="native"), "SyncVectorEnv"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_reason(make, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: wrap(stage_lenght=3), "stage_lenght"),
+        (lambda: thinker.make("CartPole-v1", stage_lenght=3), "stage_lenght"),
+        (lambda: wrap(observe="tree"), r"write observe=\('tree',\)"),
+    ],
+)
+def test_wrong_arguments_are_type_errors(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: wrap(bad_env(action_space=spaces.Box(-1, 1, (2,)))),
+        lambda: wrap(bad_env(observation_space=spaces.Discrete(3))),
+        lambda: wrap(RandomEpisodes(0, 2, 0.0)),
+    ],
+)
+def test_environments_of_an_unsupported_kind_have_an_error_of_their_own(make):
+    with pytest.raises(UnsupportedError):
+        make()
+
+
+def test_environments_must_declare_their_autoreset_mode():
+    envs = random_episodes()
+    envs.metadata = {}
+    with pytest.raises(UserError, match="does not declare its autoreset mode"):
+        wrap(envs)
+
+
+def test_an_episode_that_ends_without_its_final_observation_is_an_error():
+    class Forgetful(SyncVectorEnv):
+        def step(self, actions):
+            *step, _ = super().step(actions)
+            return *step, {}
+
+    env = wrap(Forgetful([partial(RandomEpisodes, 0, 2, 1.0)], autoreset_mode=SAME_STEP), stage_length=1)
+    env.reset()
+    with pytest.raises(UserError, match=r"ended an episode without info\['final_obs'\]"):
+        env.step(np.zeros((1, 2), int))
+
+
+def test_observations_that_break_their_spaces_promise_are_an_error():
+    class Doubles(SyncVectorEnv):
+        def step(self, actions):
+            observation, *rest = super().step(actions)
+            return observation.astype(np.float64), *rest
+
+    env = wrap(Doubles([partial(RandomEpisodes, 0, 2, 0.0)], autoreset_mode=SAME_STEP), stage_length=1)
+    env.reset()
+    with pytest.raises(UserError, match="dtype float64, but their observation space promises"):
+        env.step(np.zeros((1, 2), int))
 
 
 @pytest.mark.parametrize(
@@ -79,16 +131,16 @@ def test_wrong_settings_are_refused_with_a_reason(make, message):
     ],
 )
 def test_wrong_actions_are_refused_and_nothing_has_happened(actions, message):
-    env = ThinkerEnv(real_envs(), FakeModel(2), stage_length=3)
+    env = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=3)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         env.step(actions)
     obs, *_ = env.step(torch.zeros((3, 2), dtype=torch.int32))
     assert (env.decode(obs["tree"])["step"].argmax(1) == 1).all()
 
 
 def test_step_needs_a_reset_and_an_open_environment():
-    env = ThinkerEnv(real_envs(), FakeModel(2))
+    env = ThinkerEnv(random_episodes(), FakeModel(2))
     with pytest.raises(ResetNeeded, match="call reset"):
         env.step(np.zeros((3, 2), int))
     env.reset()
@@ -100,16 +152,19 @@ def test_step_needs_a_reset_and_an_open_environment():
 
 
 def test_wrong_policies_are_refused():
-    env = ThinkerEnv(real_envs(), FakeModel(2), stage_length=1)
+    env = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=1)
     env.reset()
     for policy in (np.ones((3, 2)), np.full((2, 2), 0.5), np.array([[1.5, -0.5]] * 3)):
-        with pytest.raises(ValueError, match=r"probabilities of shape \(3, 2\) whose rows sum to 1"):
+        with pytest.raises(UserError, match=r"probabilities of shape \(3, 2\) whose rows sum to 1"):
             env.step(np.zeros((3, 2), int), policy=policy)
 
 
 @pytest.mark.parametrize(
     ("part", "message"),
-    [("reward", "environment 1 gave the reward nan"), ("observation", "environment 1 gave an observation with NaN")],
+    [
+        ("reward", "environment 1 returned the reward nan"),
+        ("observation", "environment 1 returned an observation with NaN"),
+    ],
 )
 def test_nan_from_the_environment_is_an_error_that_names_it(part, message):
     class Broken(RandomEpisodes):
@@ -122,7 +177,7 @@ def test_nan_from_the_environment_is_an_error_that_names_it(part, message):
     envs = SyncVectorEnv([partial(Broken, n, 2, 0.0) for n in range(3)], autoreset_mode=SAME_STEP)
     env = ThinkerEnv(envs, FakeModel(2), stage_length=1)
     env.reset()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         env.step(np.zeros((3, 2), int))
 
 
@@ -140,8 +195,8 @@ def test_nan_from_the_model_is_an_error_that_names_the_environment(call, field):
                 getattr(output, field)[1] = float("nan")
             return output
 
-    env = ThinkerEnv(real_envs(), Broken(2), stage_length=3, observe=("tree", "hidden"))
-    with pytest.raises(ValueError, match=rf"{call}\(\) gave NaN or infinity for environment 1"):
+    env = ThinkerEnv(random_episodes(), Broken(2), stage_length=3, observe=("tree", "hidden"))
+    with pytest.raises(UserError, match=rf"{call}\(\) returned NaN or infinity for environment 1"):
         env.reset()
         env.step(np.zeros((3, 2), int))
 
@@ -151,13 +206,11 @@ def test_nan_from_the_model_is_an_error_that_names_the_environment(call, field):
     [
         ("value", r"'value': \(3, 1\)"),
         ("policy", r"'policy': \(3, 2, 1\)"),
-        ("hidden", r"unroll\(\) gave hidden of shape \(3, 1, 1\) for 3 nodes; expected \(3, 1\)"),
+        ("hidden", r"unroll\(\) returned hidden of shape \(3, 1, 1\) for 3 nodes; expected \(3, 1\)"),
         ("state", r"state of shape \(3, 2, 1\) for 3 nodes; expected \(3, 2\)"),
     ],
 )
 def test_a_model_whose_shapes_do_not_match_is_an_error(field, message):
-    import dataclasses
-
     class Broken(FakeModel):
         hidden_shape = (1,)
 
@@ -165,33 +218,17 @@ def test_a_model_whose_shapes_do_not_match_is_an_error(field, message):
             output = super().unroll(hidden, action)
             return dataclasses.replace(output, **{field: getattr(output, field)[..., None]})
 
-    env = ThinkerEnv(real_envs(), Broken(2), stage_length=3)
+    env = ThinkerEnv(random_episodes(), Broken(2), stage_length=3)
     env.reset()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         env.step(np.zeros((3, 2), int))
 
 
 def test_a_model_without_states_cannot_be_asked_for_them():
-    import dataclasses
-
     class Stateless(FakeModel):
         def root(self, observation, last_action):
             return dataclasses.replace(super().root(observation, last_action), state=None)
 
-    env = ThinkerEnv(real_envs(), Stateless(2), observe=("predicted_state",))
-    with pytest.raises(ValueError, match="this model predicts no states"):
+    env = ThinkerEnv(random_episodes(), Stateless(2), observe=("predicted_state",))
+    with pytest.raises(UserError, match="this model does not predict states"):
         env.reset()
-
-
-def test_an_environment_that_cannot_be_copied_is_an_error_that_says_what_to_do():
-    class Uncopyable(RandomEpisodes):
-        def __deepcopy__(self, memo):
-            raise RuntimeError("no copies")
-
-    from thinker.world_model.simulator import EnvSimulator
-
-    envs = SyncVectorEnv([partial(Uncopyable, 0, 2, 0.0)], autoreset_mode=SAME_STEP)
-    env = ThinkerEnv(envs, EnvSimulator(envs), stage_length=2)
-    env.reset()
-    with pytest.raises(TypeError, match=r"cannot be deep-copied \(no copies\); give it snapshot\(\)"):
-        env.step(np.zeros((1, 2), int))

@@ -16,7 +16,7 @@ NUM_ENVS = 6
 
 @pytest.mark.parametrize("kind", ["tiles", "rgb"])
 def test_unrolling_from_the_root_equals_playing_for_real(kind: ObservationKind) -> None:
-    envs = SokobanVectorEnv(NUM_ENVS, size=(6, 7), boxes=2, observation=kind)
+    envs = SokobanVectorEnv(NUM_ENVS, size=(6, 7), boxes=1, reverse_moves=(1, 1), observation=kind)
     model = envs.simulator()
     observation, _ = envs.reset(seed=3)
     output = model.root(torch.from_numpy(observation), torch.full((NUM_ENVS,), NO_ACTION))

@@ -1,4 +1,4 @@
-"""The environment of a Sokoban run: training as before, held-out levels that are always the same and never trained on."""
+"""Sokoban as the environment of a run: held-out levels are always the same ones, and never trained on."""
 
 import time
 from pathlib import Path

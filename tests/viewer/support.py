@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -221,3 +222,8 @@ class Corridor(gym.Env):
         tiles = np.zeros((1, self.WIDTH), np.int64)
         tiles[0, -1], tiles[0, self._place] = 2, 1
         return (np.arange(3)[:, None, None] == tiles).astype(np.uint8)
+
+
+def close(numbers: list[float] | float) -> Any:
+    """Equal up to the digits that a recording keeps."""
+    return pytest.approx(numbers, rel=1e-4, abs=1e-5)

@@ -17,6 +17,7 @@ from thinker.runs import checkpoint
 from thinker.runs.build import build_run
 from thinker.runs.folder import RunFolder
 from thinker.viewer import Recording, demo_agent
+from thinker.viewer.export_demo import ExportDemo
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,12 @@ def test_demo_writes_a_page_or_says_what_is_missing(tmp_path, monkeypatch):
     (tmp_path / "weights.safetensors").write_bytes(b"nonsense")
     with pytest.raises(UserError, match="damaged"):
         demo("--out", page)
+
+
+def test_the_agent_of_a_run_is_exported(root, tmp_path):
+    tyro.cli(ExportDemo, args=["small", "--root", str(root), "--folder", str(tmp_path)]).run()
+    assert demo_agent.load_demo(tmp_path, device="cpu").settings.seed == small_settings().seed
+    assert demo_agent.demo_metrics(tmp_path)["trained_real_steps"] == 0
 
 
 @pytest.mark.parametrize("module", ["watch", "demo"])

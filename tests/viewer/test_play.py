@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 
 import pytest
 
@@ -58,6 +59,20 @@ def test_a_recording_is_repeatable_and_depends_on_the_seed(run):
     assert record_run(run, episodes=2, seed=1, greedy=True) == record_run(run, episodes=2, seed=2, greedy=True)
 
 
+def test_the_agent_plays_as_it_would_without_a_recorder(run):
+    env = run.wrap(run.settings.environment.held_out("test", 2, 2))
+    actor = run.actor(env, seed=run.settings.evaluation.seed)
+    actor.begin(*env.reset())
+    for t, stages in enumerate(zip_longest(*(episode.stages for episode in record_run(run, episodes=2).episodes))):
+        for k in range(env.stage_length):
+            decision = actor.act()
+            actor.observe(decision, *env.step(decision.actions, decision.policy))
+            for e, stage in enumerate(stages):
+                if stage is not None:  # environment e still plays
+                    taken = [*(step.action for step in stage.steps), stage.action]
+                    assert decision.actions[e, 0] == taken[k], (t, k, e)
+
+
 def test_the_agent_and_the_base_policy_can_be_recorded(run):
     agent, base = (record_run(run, episodes=1, who=who).episodes[0].stages[0] for who in ("agent", "base-policy"))
     assert base.agent_policy == base.tree.policy[0]
@@ -82,7 +97,7 @@ def test_a_level_of_a_file_can_be_chosen(run, tmp_path):
 
 def test_a_level_of_another_size_is_refused(run, tmp_path):
     generate_levels(1, 8, 1, seed=5).save(tmp_path / "large.txt")
-    with pytest.raises(UserError, match="8x8.*6x6"):
+    with pytest.raises(UserError, match=r"8x8.*6x6"):
         record_run(run, episode=f"{tmp_path / 'large.txt'}:0")
 
 

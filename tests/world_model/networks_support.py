@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[gym.Space, ModelSize]] = {
     "image-channels-last": (gym.spaces.Box(0, 255, (17, 9, 1), np.uint8), ImageSize(channels=16, unroll_blocks=1)),
     "stacked": (gym.spaces.Box(0, 255, (4, 9, 16), np.uint8), ImageSize(16, unroll_blocks=1, stacked_frames=4)),
     "tiles": (gym.spaces.Box(0, 1, (3, 4, 5), np.uint8), TilesSize(channels=8, state_reward_channels=4)),
+    "bools": (gym.spaces.Box(0, 1, (5, 5, 4), bool), TilesSize(channels=8, state_reward_channels=4)),
     "vector": (CARTPOLE, VectorSize(channels=16)),
 }
 

@@ -14,7 +14,6 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from tests.world_model.networks_support import KINDS, random_observations
-from tests.world_model.replay_reference import transition
 from thinker.errors import UnsupportedError, UserError
 from thinker.interfaces import NO_ACTION, WorldModel
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
@@ -164,26 +163,6 @@ def test_actions_that_are_not_discrete_are_refused(name: str) -> None:
 def test_unknown_sizes_are_refused_before_anything_is_built() -> None:
     with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, vector"):
         DualModelSpec(size="huge")
-
-
-def test_boards_of_truth_values_train() -> None:
-    space = spaces.Box(0, 1, (10, 10, 4), bool)
-    training = TrainerSettings(warm_up_transitions=4, batch_size=2, unroll_length=1)
-    spec = DualModelSpec(size=TilesSize(channels=4, state_reward_channels=4), replay_capacity=40, training=training)
-    arguments = {"num_envs": 2, "discount": 0.9, "total_transitions": None, "seed": 0, "device": CPU}
-    model = spec.build(space, spaces.Discrete(3), **arguments)
-    random = np.random.default_rng(0)
-    board = random.random((2, 10, 10, 4)) < 0.5
-    for _ in range(12):
-        after = random.random((2, 10, 10, 4)) < 0.5
-        metrics = model.trainer.add(transition(observation=board, next_observation=after))
-        board = after
-    assert metrics["loss/state"] > 0
-    acting = model.for_envs(None, predict_states=True)
-    root = acting.root(torch.from_numpy(board), torch.tensor([0, NO_ACTION]))
-    node = acting.unroll(root.hidden, torch.tensor([1, 2]))
-    assert node.state.dtype == torch.bool
-    assert node.state.shape == (2, 10, 10, 4)
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,8 @@ class LearnedAgent:
 class LearnedAgentSpec(LearnerSettings, ABC):
     """Base class of the specs of learned agents: subclasses are frozen dataclasses that say what network to build."""
 
-    @property
     @abstractmethod
-    def mdp(self) -> Literal["augmented", "raw"]:
+    def acts_in(self) -> Literal["augmented", "raw"]:
         """Where the agent acts: with imaginary steps, or in real ones only."""
 
     @abstractmethod

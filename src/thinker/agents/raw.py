@@ -70,8 +70,7 @@ class RawAgentSpec(LearnedAgentSpec):
         super().__post_init__()
         check_choice(self, "network_size", get_args(NetworkSize))
 
-    @property
-    def mdp(self) -> Literal["augmented", "raw"]:
+    def acts_in(self) -> Literal["augmented", "raw"]:
         return "raw"
 
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:

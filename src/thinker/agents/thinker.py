@@ -164,8 +164,7 @@ class ThinkerAgentSpec(LearnedAgentSpec):
         check_choice(self, "tree_encoder", get_args(TreeEncoderName))
         check_choice(self, "network_size", get_args(NetworkSize))
 
-    @property
-    def mdp(self) -> Literal["augmented", "raw"]:
+    def acts_in(self) -> Literal["augmented", "raw"]:
         return "augmented"
 
     def reward_scales(self, progress: float) -> dict[str, float]:

@@ -51,9 +51,9 @@ class Eval:
         budgets: list[tuple[Literal["agent", "base-policy"], int]] = []
         for who in self.who:
             if who == "agent":
-                lengths = self.stage_length if run.settings.agent.mdp == "augmented" else ()
+                lengths = self.stage_length if run.settings.agent.acts_in() == "augmented" else ()
                 budgets += [("agent", k) for k in lengths or (run.search.stage_length,)]
-            elif run.settings.agent.mdp == "augmented":
+            elif run.settings.agent.acts_in() == "augmented":
                 budgets.append(("base-policy", 1))
         results = [
             (who, evaluate_run(run, who, split=self.split, stage_length=k, episodes=self.episodes, greedy=self.greedy))

@@ -130,8 +130,9 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
         except TypeError as problem:
             if "argument" not in str(problem):
                 raise
+            reason = problem.__cause__ or problem  # Gymnasium adds words to what the constructor said
             raise UserError(
-                f"the environment {self.id!r} cannot be made with the options {self.options}: {problem}"
+                f"the environment {self.id!r} cannot be made with the options {self.options}: {reason}"
             ) from problem
         check_spaces(env)
         return env

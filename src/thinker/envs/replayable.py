@@ -57,13 +57,14 @@ def check_spaces(env: gym.Env) -> None:
     """Raise an `UnsupportedError` unless actions are Discrete and observations are a Box."""
     if not isinstance(env.action_space, spaces.Discrete):
         raise UnsupportedError(
-            f"{env} has the actions {env.action_space}, but only Discrete actions are supported; wrap the environment "
-            f"so that it chooses among some of its actions, for instance in gymnasium.wrappers.TransformAction"
+            f"{env.unwrapped} has the actions {env.action_space}, but only Discrete actions are supported; wrap the "
+            f"environment so that it chooses among some of its actions, for instance in "
+            f"gymnasium.wrappers.TransformAction"
         )
     if not isinstance(env.observation_space, spaces.Box):
         raise UnsupportedError(
-            f"{env} has the observations {env.observation_space}, but only Box observations are supported; wrap the "
-            f"environment, for instance in gymnasium.wrappers.FlattenObservation"
+            f"{env.unwrapped} has the observations {env.observation_space}, but only Box observations are supported; "
+            f"wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
         )
 
 

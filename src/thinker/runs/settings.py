@@ -56,8 +56,7 @@ class Agent(Protocol):
 class AgentSpec(Protocol):
     """The settings of whoever acts: a learned agent or a planner."""
 
-    @property
-    def mdp(self) -> Literal["augmented", "raw"]:
+    def acts_in(self) -> Literal["augmented", "raw"]:
         """Where it acts: with imaginary steps, or in real ones only."""
         ...
 
@@ -147,11 +146,11 @@ class RunSettings:
     def _check_combination(self) -> None:
         """Environment, model and agent are chosen apart from each other; say what fits where they do not."""
         agent, model = type(self.agent).__name__, type(self.model).__name__
-        if self.agent.mdp == "raw" and self.search.stage_length != 1:
+        if self.agent.acts_in() == "raw" and self.search.stage_length != 1:
             raise UserError(
                 f"{agent} acts in the raw MDP, so search.stage_length must be 1, not {self.search.stage_length}"
             )
-        if self.agent.mdp == "augmented" and isinstance(self.model, NoModelSpec):
+        if self.agent.acts_in() == "augmented" and isinstance(self.model, NoModelSpec):
             fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]
             raise UserError(f"{agent} needs a model to search in, and {model} has none; use {', '.join(fitting)}")
         if "predicted_state" in self.search.observe and not self.model.predicts_states:

@@ -2,6 +2,7 @@
 
 from thinker.world_model.simulator import simulator
 from thinker.world_model.spec import (
+    BuiltLearnedModel,
     BuiltModel,
     DualModelSpec,
     LearnedValuesSimulatorSpec,
@@ -13,6 +14,7 @@ from thinker.world_model.spec import (
 from thinker.world_model.trainer import ModelDivergedError, ModelTrainer, TrainerSettings
 
 __all__ = [
+    "BuiltLearnedModel",
     "BuiltModel",
     "DualModelSpec",
     "LearnedValuesSimulatorSpec",

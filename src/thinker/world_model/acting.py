@@ -85,7 +85,7 @@ class ActingModel:
 
     def __init__(self, acting: ActingCopy[LearnedModel], *, predict_states: bool = True) -> None:
         self._network = acting.network
-        self.predict_states = predict_states
+        self._predict_states = predict_states
         self.num_actions = acting.network.num_actions
         self.hidden_shape = acting.network.hidden_shape
 
@@ -102,7 +102,7 @@ class ActingModel:
     @torch.no_grad()
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         """See `WorldModel`."""
-        return self._network.unroll(hidden, action, predict_states=self.predict_states)
+        return self._network.unroll(hidden, action, predict_states=self._predict_states)
 
     def visible_hidden(self, hidden: Tensor) -> Tensor:
         """What the agent sees of hidden states: a view [B, *hidden_shape]."""

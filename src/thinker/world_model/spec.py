@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from tyro.constructors import PrimitiveConstructorSpec
 
 from thinker.errors import UnsupportedError
-from thinker.interfaces import PolicyAndValue, WorldModel
+from thinker.interfaces import WorldModel
 from thinker.nn.sizes import SIZES, ImageSize, ModelSize, bounds_of, channels_come_last, named_size, size_for
 from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, Network, Precision
 from thinker.world_model.build import build_dual, build_single, build_value_policy
@@ -40,6 +40,12 @@ class BuiltModel(ABC):
         All of them share the weights that the trainer publishes. Without ``predict_states`` learned models leave the
         ``NodeOutput.state`` of imagined nodes out.
         """
+
+
+class BuiltLearnedModel(BuiltModel):
+    """A world model that is learned."""
+
+    trainer: ModelTrainer
 
 
 class ModelSpec(ABC):
@@ -117,7 +123,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
         total_transitions: int | None,
         seed: int,
         device: torch.device,
-    ) -> BuiltModel:
+    ) -> BuiltLearnedModel:
         network = self._network(observation_space, _num_actions(action_space), seed, device)
         acting = ActingCopy(network, self.precision)
         replay = Replay(
@@ -139,7 +145,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
         """The network with fresh weights."""
 
     @abstractmethod
-    def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltModel:
+    def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltLearnedModel:
         """How the network is searched in."""
 
 
@@ -158,7 +164,7 @@ class DualModelSpec(LearnedSpec[LearnedModel]):
             observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
         )
 
-    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltModel:
+    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltNetwork(acting, trainer)
 
 
@@ -177,7 +183,7 @@ class SingleModelSpec(LearnedSpec[LearnedModel]):
             observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
         )
 
-    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltModel:
+    def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltNetwork(acting, trainer)
 
 
@@ -194,8 +200,8 @@ class LearnedValuesSimulatorSpec(LearnedSpec[ValuePolicyNetwork]):
     ) -> ValuePolicyNetwork:
         return build_value_policy(observation_space, num_actions, size=self.size, seed=seed, device=device)
 
-    def _built(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> BuiltModel:
-        return _BuiltSimulator(ActingValues(acting), trainer)
+    def _built(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> BuiltLearnedModel:
+        return _BuiltLearnedValues(acting, trainer)
 
 
 @dataclass(frozen=True)
@@ -217,7 +223,7 @@ class SimulatorSpec(ModelSpec):
         seed: int,
         device: torch.device,
     ) -> BuiltModel:
-        return _BuiltSimulator(None, None)
+        return _BuiltSimulator()
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,7 @@ class NoModelSpec(ModelSpec):
         return _BuiltNothing(NoModel(_num_actions(action_space), device))
 
 
-class _BuiltNetwork(BuiltModel):
+class _BuiltNetwork(BuiltLearnedModel):
     def __init__(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> None:
         self.trainer = trainer
         self._acting = acting
@@ -251,18 +257,26 @@ class _BuiltNetwork(BuiltModel):
         return ActingModel(self._acting, predict_states=predict_states)
 
 
-class _BuiltSimulator(BuiltModel):
-    def __init__(self, policy_and_value: PolicyAndValue | None, trainer: ModelTrainer | None) -> None:
+class _BuiltLearnedValues(BuiltLearnedModel):
+    def __init__(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> None:
         self.trainer = trainer
-        self._policy_and_value = policy_and_value
+        self._values = ActingValues(acting)
 
     def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
-        return simulator(envs, self._policy_and_value)
+        return simulator(envs, self._values)
+
+
+class _BuiltSimulator(BuiltModel):
+    trainer = None
+
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
+        return simulator(envs)
 
 
 class _BuiltNothing(BuiltModel):
+    trainer = None
+
     def __init__(self, model: NoModel) -> None:
-        self.trainer = None
         self._model = model
 
     def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> NoModel:

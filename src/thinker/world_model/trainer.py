@@ -15,7 +15,7 @@ from thinker.errors import UserError
 from thinker.interfaces import RealTransition
 from thinker.world_model.acting import ActingCopy
 from thinker.world_model.batch import SequenceBatch
-from thinker.world_model.losses import ALL_LOSSES, model_losses
+from thinker.world_model.losses import model_losses
 from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
 
@@ -70,7 +70,13 @@ class TrainerSettings:
     @property
     def loss_scales(self) -> dict[str, float]:
         """The scale of each loss by its name."""
-        return {name: getattr(self, f"{name}_loss_scale") for name in ALL_LOSSES}
+        return {
+            "reward": self.reward_loss_scale,
+            "termination": self.termination_loss_scale,
+            "state": self.state_loss_scale,
+            "value": self.value_loss_scale,
+            "policy": self.policy_loss_scale,
+        }
 
 
 def board_settings() -> TrainerSettings:
