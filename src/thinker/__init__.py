@@ -74,7 +74,7 @@ _PUBLIC = {
 """The public names by the module that they live in. They are imported on first use: ``import thinker`` stays fast."""
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]  # noqa: PLE0605
+__all__ = ["__version__", *sorted(_MODULE_OF)]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the rooms of Thinker say to each other: world models, actors, and the real transitions that models learn from."""
+"""What the rooms of Thinker say to each other: world models, actors, and real transitions to learn from."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ class Decision:
 class Actor(Protocol):
     """Whoever acts in a `ThinkerEnv`: learned agents, the base policy, planners.
 
-        actor.begin(*env.reset(seed=0))
-        while True:
-            decision = actor.act()
-            actor.observe(decision, *env.step(decision.actions, decision.policy))
+    actor.begin(*env.reset(seed=0))
+    while True:
+        decision = actor.act()
+        actor.observe(decision, *env.step(decision.actions, decision.policy))
     """
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:

@@ -1,61 +1,94 @@
-"""Acting: what the agent knows at every step, what is written down, and thinking longer than in training."""
+"""Acting with a network: what the actor knows at every step, what it draws, and that it goes on from its state."""
+
+import copy
 
 import numpy as np
 import pytest
 import torch
-from agents_support import NUM_ACTIONS, NoiseEnvs, NoiseModel, noise_env
-from test_agent_networks import as_if_learned
 
-from thinker.agents import Agent, Trajectory, build_network, collect, convert_stage_length, raw_env
-from thinker.agents.networks import NO_ACTION
-from thinker.augmented import ThinkerEnv, layout
+from tests.agents.support import CPU, as_if_learned, begun, build_network, trajectory_for
+from tests.fake_device import fake_cuda
+from tests.fakes import NUM_ACTIONS, FakeModel, NoiseModel, noise_env, random_episodes
+from thinker.agents import NetworkActor, ThinkerAgentSpec
+from thinker.augmented import ThinkerEnv, collect
+from thinker.errors import UserError
+from thinker.interfaces import NO_ACTION
 
-
-def begun(env, network, **options):
-    agent = Agent(network, env, **options)
-    agent.begin(*env.reset())
-    return agent
+TREE_ENCODERS = ("mlp", "lstm-attention")
 
 
-def trajectory_for(env, network, stages):
-    return Trajectory(stages * env.stage_length, env.num_envs, len(network.reward_names))
+def step(env, actor):
+    decision = actor.act()
+    outcome = env.step(decision.actions, decision.policy)
+    actor.observe(decision, *outcome)
+    return decision, outcome
+
+
+# ---------------------------------------------------------------------------------------------------- drawing
 
 
 def test_policies_are_distributions_and_actions_are_drawn_from_them():
     env = noise_env(200)
-    network = as_if_learned(build_network(env))
-    agent = begun(env, network)
+    actor = begun(env, as_if_learned(build_network(env)))
     counts, expected = torch.zeros(2, 200, NUM_ACTIONS)
+    resets, reset_probability = torch.zeros(2, 200)
     for _ in range(50):
-        decision = agent.act()  # nothing is taken in, so the policy stays the same
+        decision = actor.act()  # nothing is taken in, so the policy stays the same
         counts += torch.nn.functional.one_hot(decision.actions[:, 0], NUM_ACTIONS)
         expected += decision.policy
+        resets += decision.actions[:, 1]
+        reset_probability += decision.reset_probability
     torch.testing.assert_close(decision.policy.sum(1), torch.ones(200))
     drawn = decision.policy.gather(1, decision.actions[:, :1]).log().squeeze(1)
     torch.testing.assert_close(drawn, decision.log_prob[:, 0])
+    reset = torch.where(decision.actions[:, 1] == 1, decision.reset_probability, 1 - decision.reset_probability)
+    torch.testing.assert_close(reset.log(), decision.log_prob[:, 1], rtol=1e-3, atol=1e-3)
     assert (counts.sum(0) - expected.sum(0)).abs().max() < 250  # of 10,000
+    assert (resets.sum() - reset_probability.sum()).abs() < 250
 
 
-def test_the_greedy_agent_takes_the_likeliest_actions():
+def test_the_greedy_actor_takes_the_likeliest_actions():
     env = noise_env(50)
-    agent = begun(env, as_if_learned(build_network(env)), greedy=True)
-    decision = agent.act()
+    decision = begun(env, as_if_learned(build_network(env)), greedy=True).act()
     assert torch.equal(decision.actions[:, 0], decision.policy.argmax(1))
+    assert torch.equal(decision.actions[:, 1] == 1, decision.reset_probability > 0.5)
     assert (decision.log_prob >= np.log(0.5) - 1e-6)[:, 1].all()
+
+
+def test_two_actors_of_one_seed_do_the_same_and_two_seeds_do_not():
+    def actions(seed):
+        env = noise_env(8)
+        network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
+        trajectory = trajectory_for(env, network, 5)
+        collect(env, begun(env, network, seed=seed, trajectory=trajectory), 15)
+        return trajectory.read().action
+
+    assert torch.equal(actions(0), actions(0))
+    assert not torch.equal(actions(0), actions(1))
+
+
+def test_acting_leaves_the_global_generator_alone():
+    env = noise_env(3)
+    actor = begun(env, build_network(env))
+    state = torch.get_rng_state()
+    for _ in range(6):
+        step(env, actor)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# --------------------------------------------------------------------------------------------- what it knows
 
 
 def test_last_actions_and_rewards_are_those_of_the_step_before():
     env = noise_env(8, stage_length=3, end_probability=0.4)
-    agent = begun(env, build_network(env))
-    assert (agent.given.last_action == NO_ACTION).all()
+    actor = begun(env, build_network(env))
+    assert (actor.given.last_action == NO_ACTION).all()
     last_real = np.full(8, NO_ACTION)
-    for step in range(60):
-        decision = agent.act()
-        _, reward, terminated, truncated, info = outcome = env.step(decision.actions)
-        agent.observe(decision, *outcome)
-        ended, given, actions = terminated | truncated, agent.given, decision.actions.numpy()
+    for time in range(60):
+        decision, (_, reward, terminated, truncated, info) = step(env, actor)
+        ended, given, actions = terminated | truncated, actor.given, decision.actions.numpy()
         assert np.array_equal(given.episode_start.numpy(), ended)
-        if step % 3 == 2:  # that was the real step of the stage
+        if time % 3 == 2:  # that was the real step of the stage
             last_real = np.where(ended, NO_ACTION, actions[:, 0])
             assert (given.last_action[:, 1:] == NO_ACTION).all()
             np.testing.assert_allclose(given.last_reward[:, 0].numpy(), np.where(ended, 0, reward), rtol=1e-6)
@@ -65,187 +98,149 @@ def test_last_actions_and_rewards_are_those_of_the_step_before():
         assert np.array_equal(given.last_action[:, 0].numpy(), last_real)
 
 
-def test_resets_count_only_where_they_act():
-    env = noise_env(16, stage_length=6, max_depth=2)
-    network = build_network(env)
-    agent = begun(env, network)
-    trajectory = trajectory_for(env, network, 4)
-    collect(env, agent, trajectory)
-    unroll = trajectory.read()
-    depth = np.zeros(16, int)
-    for t in range(24):
-        if t % 6 == 5:
-            assert not unroll.reset_acts[t].any()
-            depth[:] = 0
-            continue
-        depth += 1
-        assert np.array_equal(unroll.reset_acts[t].numpy(), depth < 2)
-        depth[(unroll.action[t, :, 1].numpy() == 1) | (depth >= 2)] = 0
+def test_the_value_is_that_of_the_next_decision_and_asking_for_it_changes_nothing():
+    env, other = noise_env(4), noise_env(4)
+    network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
+    asked, not_asked = begun(env, network), begun(other, network)
+    for _ in range(9):
+        value = asked.value()
+        (decision, _), (expected, _) = step(env, asked), step(other, not_asked)
+        torch.testing.assert_close(decision.value, value)
+        assert torch.equal(decision.actions, expected.actions)
 
 
-@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
-def test_truncated_episodes_keep_the_value_of_their_final_observation(tree_encoder):
-    env = noise_env(8, stage_length=2, observe=("tree", "real_state"))
-    network = as_if_learned(build_network(env, tree_encoder=tree_encoder))
-    agent = begun(env, network)
-    seen = 0
-    for _ in range(20):
-        memory_before = agent.memory
-        given = agent.given.map(lambda x: x.unsqueeze(0))
-        decision = agent.act()
-        outcome = env.step(decision.actions)
-        final_value = agent.observe(decision, *outcome)
-        _, reward, terminated, truncated, info = outcome
-        for e in range(8):
-            if not truncated[e]:
-                assert (final_value[e] == 0).all()
-                continue
-            seen += 1
-            # The network on this episode as it would have gone on: one step more, without an end.
-            after = given.map(torch.clone)
-            for key in after.observation:
-                after.observation[key][0, e] = info["final_obs"][e][key]
-            after.episode_start[0, e] = False
-            after.next_is_real[0, e] = False
-            after.last_action[0, e] = torch.tensor([decision.actions[e, 0], NO_ACTION, NO_ACTION])
-            after.last_reward[0, e] = torch.tensor([reward[e], 0.0])
-            with torch.no_grad():
-                _, memory = network(given, memory_before)
-                expected = network(after, memory)[0].value[0, e]
-            torch.testing.assert_close(final_value[e], expected, rtol=1e-4, atol=1e-4)
-    assert seen > 5
+def test_a_refresh_shows_the_same_moment_with_another_model():
+    env = noise_env(4)
+    network = as_if_learned(build_network(env))
+    actor = begun(env, network)
+    for _ in range(3):
+        step(env, actor)
+    before, policy = actor.given, actor.act().policy
+    env.model.encode = -env.model.encode
+    seen = env.refresh()
+    actor.refresh(seen)
+    assert torch.equal(actor.given.observation["hidden"], seen["hidden"])
+    assert not torch.equal(actor.given.observation["hidden"], before.observation["hidden"])
+    for name in ("episode_start", "next_is_real", "last_action", "last_reward"):
+        assert torch.equal(getattr(actor.given, name), getattr(before, name)), name
+    assert not torch.equal(actor.act().policy, policy)
 
 
-def test_an_unroll_begins_where_the_last_one_ended():
+def test_beginning_again_forgets_everything_but_the_generator():
     env = noise_env(4)
     network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
-    agent = begun(env, network)
-    trajectory = trajectory_for(env, network, 2)
-    collect(env, agent, trajectory)
-    last, value = agent.given, trajectory.read().value[-1].clone()
-    collect(env, agent, trajectory)
-    unroll = trajectory.read()
-    torch.testing.assert_close(unroll.value[0], value)
-    for key, seen in last.observation.items():
-        torch.testing.assert_close(unroll.given.observation[key][0], seen)
+    actor = begun(env, network)
+    for _ in range(4):
+        step(env, actor)
+    start = env.reset(seed=3)
+    actor.begin(*start)
+    fresh = NetworkActor(network, env)
+    fresh.begin(*start)
+    assert torch.equal(actor.act().policy, fresh.act().policy)
+    assert actor.given.episode_start.all()
+    assert (actor.given.last_action == NO_ACTION).all()
 
 
-def test_episode_statistics_are_those_of_the_real_environments():
-    envs = NoiseEnvs(3, end_probability=0.25)
-    env = raw_env(envs, discount=0.9, seed=0)
-    network = build_network(env, plans=False)
-    agent = begun(env, network)
-    trajectory = trajectory_for(env, network, 60)
-    episodes = collect(env, agent, trajectory)
-    unroll = trajectory.read()
-    ended = (unroll.terminated | unroll.truncated).numpy()
-    assert episodes.real_steps == episodes.augmented_steps == 180
-    expected = []
-    for t, e in np.argwhere(ended):
-        before = np.flatnonzero(ended[:t, e])
-        first = before[-1] + 1 if len(before) else 0
-        expected.append((unroll.reward[first : t + 1, e, 0].sum().item(), t + 1 - first))
-    np.testing.assert_allclose(episodes.returns, [one for one, _ in expected], rtol=1e-4)
-    assert episodes.lengths.tolist() == [length for _, length in expected]
-    assert episodes.solved is None
+def test_two_actors_of_one_network_do_not_disturb_each_other():
+    """Each has its own memory and generator, so that playing in turns is as playing alone."""
+
+    def actions(played_by):
+        envs = [noise_env(4), noise_env(4, end_probability=0.1)]
+        network = as_if_learned(build_network(envs[0], tree_encoder="lstm-attention"))
+        actors = [begun(env, network, seed=seed) for seed, env in enumerate(envs)]
+        found = [[], []]
+        for _ in range(12):
+            for which in played_by:
+                found[which].append(step(envs[which], actors[which])[0])
+        return [[(one.actions, one.policy, one.value) for one in decisions] for decisions in found]
+
+    together, first, second = actions((0, 1)), actions((0,))[0], actions((1,))[1]
+    for got, alone in zip(together, (first, second)):
+        assert len(got) == len(alone) == 12
+        for one, other in zip(got, alone):
+            assert all(torch.equal(a, b) for a, b in zip(one, other))
 
 
-def test_trajectories_hold_whole_stages():
-    env = noise_env(2, stage_length=3)
-    network = build_network(env)
-    with pytest.raises(ValueError, match="not whole stages of 3"):
-        collect(env, begun(env, network), Trajectory(7, 2, 2))
+# ------------------------------------------------------------------------------------------------- its state
 
 
-@pytest.mark.parametrize("observe", [("tree",), ("tree", "hidden")])
-def test_an_agent_refuses_an_environment_that_shows_something_else(observe):
-    network = build_network(noise_env(2, observe=observe))
-    with pytest.raises(ValueError, match="the network sees"):
-        Agent(network, noise_env(2, observe=("tree", "real_state")))
-
-
-def test_two_seeded_agents_do_the_same_and_two_seeds_do_not():
-    def actions(seed):
-        env = noise_env(8)
-        network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
-        trajectory = trajectory_for(env, network, 5)
-        collect(env, begun(env, network, seed=seed), trajectory)
-        return trajectory.read().action
-
-    assert torch.equal(actions(0), actions(0))
-    assert not torch.equal(actions(0), actions(1))
-
-
-def test_an_agent_goes_on_exactly_from_its_state():
-    def played(save_at):
+@pytest.mark.parametrize("tree_encoder", TREE_ENCODERS)
+@pytest.mark.parametrize("save_at", [1, 3, 7])
+def test_an_actor_goes_on_exactly_from_its_state(tree_encoder, save_at):
+    def decisions(save_at):
         env = noise_env(4)
-        network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
-        agent = begun(env, network)
-        for step in range(12):
-            if step == save_at:
-                state = {name: value.clone() for name, value in agent.state_dict().items()}
-                agent = Agent(network, env, seed=99)
-                agent.load_state_dict(state)
-            decision = agent.act()
-            agent.observe(decision, *env.step(decision.actions))
-        return decision
+        network = as_if_learned(build_network(env, tree_encoder=tree_encoder))
+        actor = begun(env, network)
+        found = []
+        for time in range(12):
+            if time == save_at:
+                state = copy.deepcopy(actor.state_dict())
+                assert all(isinstance(value, torch.Tensor) for value in state.values())
+                actor = NetworkActor(network, env, seed=99)
+                actor.load_state_dict(state)
+            found.append(step(env, actor)[0])
+        return found
 
-    unbroken, resumed = played(None), played(7)
-    assert torch.equal(unbroken.policy, resumed.policy)
-    assert torch.equal(unbroken.actions, resumed.actions)
-
-
-# ------------------------------------------------------------------------------------------------ stage length
-
-
-def one_tree(known, step):
-    tree = torch.arange(known.size, dtype=torch.float32)
-    tree[known.slices["step"]] = torch.nn.functional.one_hot(torch.tensor(step - 1), known.stage_length).float()
-    return tree
+    for unbroken, resumed in zip(decisions(None), decisions(save_at)):
+        assert torch.equal(unbroken.policy, resumed.policy)
+        assert torch.equal(unbroken.actions, resumed.actions)
+        assert torch.equal(unbroken.value, resumed.value)
 
 
-@pytest.mark.parametrize("seen_length", [1, 2, 5, 8, 20, 40])
-def test_another_stage_length_changes_only_the_step_and_keeps_how_many_remain(seen_length):
-    seen, known = layout(NUM_ACTIONS, seen_length), layout(NUM_ACTIONS, 8)
-    for step in range(1, seen_length + 1):
-        tree = one_tree(seen, step)
-        converted = known.decode(convert_stage_length(tree, seen, known))
-        remaining = seen_length - step
-        assert converted["step"].sum() == 1
-        assert converted["step"].argmax() + 1 == max(1, 8 - remaining)
-        original = seen.decode(tree)
-        for name in set(known.slices) - {"step"}:
-            assert torch.equal(converted[name], original[name]), name
+def test_an_actor_that_has_seen_nothing_says_what_to_do():
+    env = noise_env(2)
+    with pytest.raises(RuntimeError, match=r"call actor.begin\(\*env.reset\(\)\)"):
+        NetworkActor(build_network(env), env).act()
 
 
-def test_the_same_stage_length_changes_nothing():
-    known = layout(NUM_ACTIONS, 8)
-    tree = one_tree(known, 3)
-    assert torch.equal(convert_stage_length(tree, known, known), tree)
+# ------------------------------------------------------------------------------------- what does not fit
 
 
-def test_action_sequences_are_cut_or_padded():
-    seen, known = layout(2, 6, extra=["action_sequence"]), layout(2, 3, extra=["action_sequence"])
-    tree = torch.zeros(seen.size)
-    tree[seen.slices["action_sequence"]] = torch.arange(1.0, 11.0)
-    shorter = convert_stage_length(tree, seen, known)
-    assert known.decode(shorter)["action_sequence"].tolist() == [1, 2, 3, 4]
-    longer = convert_stage_length(shorter, known, seen)
-    assert seen.decode(longer)["action_sequence"].tolist() == [1, 2, 3, 4, 0, 0, 0, 0, 0, 0]
+@pytest.mark.parametrize("observe", [("tree",), ("tree", "hidden"), ("tree", "real_state", "hidden")])
+def test_an_environment_that_shows_something_else_is_refused(observe):
+    network = build_network(noise_env(2, observe=observe))
+    with pytest.raises(UserError, match=r"the network sees \[.*\], but the environment shows \['real_state', 'tree'\]"):
+        NetworkActor(network, noise_env(2, observe=("tree", "real_state")))
 
 
-def test_other_actions_are_an_error():
-    with pytest.raises(ValueError, match="Only the stage length may differ"):
-        convert_stage_length(torch.zeros(layout(2, 4).size), layout(2, 4), layout(3, 4))
+def test_the_order_of_the_observations_does_not_matter():
+    network = build_network(noise_env(2, observe=("tree", "hidden")))
+    env = noise_env(2, observe=("hidden", "tree"))
+    step(env, begun(env, network))
 
 
-@pytest.mark.parametrize("stage_length", [1, 2, 5, 10, 20, 40])
-def test_an_agent_acts_with_another_stage_length(stage_length):
-    network = as_if_learned(build_network(noise_env(2, stage_length=8)))
-    model = NoiseModel((4,))
-    env = ThinkerEnv(NoiseEnvs(2), model, stage_length=stage_length, max_depth=None, discount=0.9, seed=0)
-    agent = begun(env, network)
-    for _ in range(2 * stage_length):
-        decision = agent.act()
-        agent.observe(decision, *env.step(decision.actions, decision.policy))
-        assert agent.given.observation["tree"].shape == (2, network.layout.size)
+def test_an_environment_with_other_actions_is_refused():
+    network = build_network(noise_env(2, observe=("tree",)))
+    env = ThinkerEnv(random_episodes(num_actions=2), FakeModel(2), observe=("tree",))
+    with pytest.raises(UserError, match="the network has 3 actions, but the environments 2"):
+        NetworkActor(network, env)
+
+
+def test_an_environment_of_arrays_is_refused():
+    network = build_network(noise_env(2))
+    with pytest.raises(UserError, match="agents act on tensors, but this ThinkerEnv gives 'numpy'"):
+        NetworkActor(network, noise_env(2, output="numpy"))
+
+
+def test_an_environment_on_another_device_is_refused():
+    network = build_network(noise_env(2))
+    with fake_cuda():
+        env = noise_env(2, device="cuda")
+        assert env.device.type == "cuda"
+        with pytest.raises(UserError, match=r"the network is on cpu, but .* are on cuda.*; make it with device='cpu'"):
+            NetworkActor(network, env)
+        elsewhere = ThinkerAgentSpec().build_network(env, seed=0, device=torch.device("cuda"))
+        with pytest.raises(UserError, match=r"the network is on cuda:0, but the environment's observations are on cpu"):
+            NetworkActor(elsewhere, noise_env(2))
+
+
+def test_an_environment_may_show_a_model_of_another_device_where_the_network_is():
+    """The model computes on one device, agent and observations are on another."""
+    expected = []
+    for device in ("cpu", "cuda"):
+        with fake_cuda():
+            env = noise_env(4)
+            env = ThinkerEnv(env.envs, NoiseModel((4,), device=device), stage_length=3, device=CPU, seed=1)
+            actor = begun(env, as_if_learned(build_network(env)))
+            expected.append(torch.stack([step(env, actor)[0].actions for _ in range(9)]))
+    assert torch.equal(*expected)

@@ -1,46 +1,25 @@
-"""The actor-critic network: every choice of observations, and that learning sees exactly what acting saw."""
+"""The networks: every choice of observations, and that learning sees exactly what acting saw."""
 
 from itertools import combinations
 
 import pytest
 import torch
-from agents_support import NUM_ACTIONS, OBSERVE, NoiseEnvs, noise_env
-from gymnasium import spaces
 
-from thinker.agents import ActorCritic, Agent, Trajectory, build_network, collect, raw_env
+from tests.agents.support import as_if_learned, build_network, played
+from tests.fakes import NUM_ACTIONS, OBSERVE, NoiseEnvs, noise_env, raw_env
+from thinker.agents import AgentInput
 from thinker.agents.encoders import SkipMLP, tree_scale
-from thinker.agents.networks import AgentInput
-from thinker.nn.scale import NOT_SCALED, RunningScale
 from thinker.augmented import layout
+from thinker.nn.scale import NOT_SCALED, RunningScale
 
 COMBINATIONS = [names for count in range(1, 6) for names in combinations(OBSERVE, count)]
-
-
-def played(env, network, stages=3):
-    """An agent's unroll of some stages, after one that was only for its memory to fill."""
-    agent = Agent(network, env, seed=3)
-    agent.begin(*env.reset())
-    trajectory = Trajectory(stages * env.stage_length, env.num_envs, len(network.reward_names))
-    for _ in range(2):
-        collect(env, agent, trajectory)
-    return agent, trajectory.read()
-
-
-def as_if_learned(network):
-    """Policies that are far from uniform, and inputs that are scaled."""
-    with torch.no_grad():
-        network.heads.weight.normal_(generator=torch.Generator().manual_seed(1))
-    for module in network.modules():
-        if isinstance(module, RunningScale):
-            module.factor.fill_(0.7)
-    return network
 
 
 @pytest.mark.parametrize("observe", COMBINATIONS, ids="+".join)
 def test_every_choice_of_observations_works(observe):
     env = noise_env(2, observe=observe)
     network = build_network(env)
-    _, unroll = played(env, network, stages=1)
+    _, _, unroll = played(env, network, stages=1)
     assert set(unroll.given.observation) == set(observe)
     output, _ = network(unroll.given, unroll.memory)
     (output.logits.sum() + output.reset_logits.sum() + output.value.square().sum()).backward()
@@ -53,8 +32,8 @@ def test_every_choice_of_observations_works(observe):
 @pytest.mark.parametrize("shapes", [((3, 16, 16), (4, 5, 6)), ((16, 16, 3), (2, 3, 3)), ((5,), (4, 3))], ids=str)
 def test_pictures_planes_and_vectors_work_in_both_sizes(size, shapes):
     env = noise_env(2, observe=OBSERVE, shape=shapes[0], hidden=shapes[1])
-    network = build_network(env, size=size)
-    _, unroll = played(env, network, stages=1)
+    network = build_network(env, network_size=size)
+    _, _, unroll = played(env, network, stages=1)
     output, _ = network(unroll.given, unroll.memory)
     assert output.value.shape == (env.stage_length + 1, 2, 2)
 
@@ -64,7 +43,7 @@ def test_pictures_planes_and_vectors_work_in_both_sizes(size, shapes):
 def test_learning_sees_what_acting_saw(tree_encoder, stage_length):
     env = noise_env(4, observe=("tree", "hidden", "predicted_state"), stage_length=stage_length, hidden=(4, 3, 3))
     network = as_if_learned(build_network(env, tree_encoder=tree_encoder))
-    _, unroll = played(env, network, stages=8)
+    _, _, unroll = played(env, network, stages=8)
     assert unroll.given.episode_start[1:-1].any()  # episodes did end on the way
     with torch.no_grad():
         output, _ = network(unroll.given, unroll.memory)
@@ -77,13 +56,9 @@ def test_learning_sees_what_acting_saw(tree_encoder, stage_length):
 def test_a_batch_of_environments_is_learned_from_as_it_was_acted_in():
     env = noise_env(5, hidden=(4, 3, 3))
     network = as_if_learned(build_network(env, tree_encoder="lstm-attention"))
-    agent = Agent(network, env, seed=3)
-    agent.begin(*env.reset())
-    trajectory = Trajectory(4 * env.stage_length, env.num_envs, 2)
-    for _ in range(2):
-        collect(env, agent, trajectory)
+    _, trajectory, whole = played(env, network, stages=4)
     chosen = torch.tensor([3, 0, 4])
-    batch, whole = trajectory.read(chosen), trajectory.read()
+    batch = trajectory.read(chosen)
     for name, rows in whole.memory.items():
         assert torch.equal(batch.memory[name], rows[chosen]), name
     for name in ("action", "log_prob", "reset_acts", "reward", "terminated", "truncated", "final_value"):
@@ -94,9 +69,9 @@ def test_a_batch_of_environments_is_learned_from_as_it_was_acted_in():
 
 
 def test_learning_sees_what_acting_saw_on_the_raw_mdp():
-    env = raw_env(NoiseEnvs(4), discount=0.9, seed=0)
-    network = as_if_learned(build_network(env, plans=False))
-    _, unroll = played(env, network, stages=8)
+    env = raw_env(NoiseEnvs(4))
+    network = as_if_learned(build_network(env, raw=True))
+    _, _, unroll = played(env, network, stages=8)
     with torch.no_grad():
         output, _ = network(unroll.given, unroll.memory)
     torch.testing.assert_close(output.value, unroll.value, rtol=1e-4, atol=1e-4)
@@ -107,7 +82,7 @@ def test_learning_sees_what_acting_saw_on_the_raw_mdp():
 def test_real_and_imaginary_actions_have_their_own_heads():
     env = noise_env(4)
     network = as_if_learned(build_network(env))
-    _, unroll = played(env, network)
+    _, _, unroll = played(env, network)
     given = unroll.given
     other = AgentInput(
         given.observation, given.episode_start, ~given.next_is_real, given.last_action, given.last_reward
@@ -125,8 +100,8 @@ def test_real_and_imaginary_actions_have_their_own_heads():
 def test_last_actions_and_rewards_reach_the_final_layer():
     env = noise_env(2)
     network = as_if_learned(build_network(env))
-    agent, _ = played(env, network)
-    given = agent.given.map(lambda x: x.unsqueeze(0))
+    actor, _, _ = played(env, network)
+    given = actor.given.map(lambda x: x.unsqueeze(0))
     with torch.no_grad():
         before = network(given, {})[0].value
         for change in (given.last_action, given.last_reward):
@@ -143,29 +118,11 @@ def test_the_mlp_has_a_skip_connection_from_the_input_to_each_hidden_layer():
 
 def test_the_papers_lstm_attention_network_has_the_papers_sizes():
     env = noise_env(1, hidden=(256, 6, 6))
-    network = build_network(env, tree_encoder="lstm-attention", size="paper")
+    network = build_network(env, tree_encoder="lstm-attention", network_size="paper")
     assert len(network.recurrent.cells) == 3
     assert network.recurrent.window == 40
     # CNN 256, RNN 128, one-hot last actions (real, imaginary, reset), last rewards
     assert network.heads.in_features == 256 + 128 + 2 * NUM_ACTIONS + 2 + 2
-
-
-def test_weights_depend_on_the_seed_alone():
-    env = noise_env(1)
-    torch.manual_seed(0)
-    first, state = build_network(env, seed=4), torch.get_rng_state()
-    torch.manual_seed(1)
-    second, other = build_network(env, seed=4), build_network(env, seed=5)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
-    assert not torch.equal(first.heads.weight, other.heads.weight)
-    torch.manual_seed(0)
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_a_network_for_the_tree_needs_its_layout():
-    space = spaces.Dict({"tree": spaces.Box(-1, 1, (42,))})
-    with pytest.raises(ValueError, match="give the layout"):
-        ActorCritic(space, NUM_ACTIONS, None)
 
 
 def test_scaled_features_have_unit_size_and_zero_stays_zero():

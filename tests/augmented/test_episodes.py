@@ -156,18 +156,31 @@ def test_success_goes_on_exactly_from_a_saved_state():
         assert played(save_at) == unbroken
 
 
+def wrapped_and_plain(make):
+    """Statistics of all ended episodes by row, with Gymnasium's wrapper below and without."""
+    found = []
+    for wrap in (RecordEpisodeStatistics, lambda envs: envs):
+        env = ThinkerEnv(wrap(make()), FakeModel(2), stage_length=1)
+        env.reset()
+        episodes = [[], [], []]
+        for _ in range(60):
+            _, _, terminated, truncated, info = env.step(np.zeros((3, 2), int))
+            for row in np.flatnonzero(terminated | truncated):
+                episode = info["episode"]
+                episodes[row].append([float(episode[name][row]) for name in ("r", "l", "success")])
+        assert sum(map(len, episodes)) > 20
+        found.append(episodes)
+    return found
+
+
 def test_statistics_of_a_wrapper_are_kept_and_success_is_added():
-    """Where environments can be reset one by one, a wrapper's statistics arrive with the end itself."""
-    env = ThinkerEnv(RecordEpisodeStatistics(telling_envs(Telling, DISABLED)), FakeModel(2), stage_length=1)
-    plain = ThinkerEnv(telling_envs(Telling, DISABLED), FakeModel(2), stage_length=1)
-    env.reset(), plain.reset()
-    ends = 0
-    for _ in range(30):
-        *_, info = env.step(np.zeros((3, 2), int))
-        *_, expected = plain.step(np.zeros((3, 2), int))
-        assert ("episode" in info) == ("episode" in expected)
-        if "episode" in info:
-            ends += 1
-            for name in ("r", "l", "success"):
-                np.testing.assert_allclose(info["episode"][name], expected["episode"][name], atol=1e-6)
-    assert ends > 5
+    wrapped, plain = wrapped_and_plain(lambda: telling_envs(Telling, SAME_STEP))
+    for row in range(3):
+        np.testing.assert_allclose(wrapped[row], plain[row], atol=1e-6)
+
+
+@pytest.mark.xfail(strict=True, reason="a wrapper's statistics of a row that has just ended hide those that are due")
+def test_statistics_of_a_wrapper_are_right_where_rows_wait():
+    wrapped, plain = wrapped_and_plain(lambda: NativeNextStep(telling_envs(Telling, NEXT_STEP)))
+    for row in range(3):
+        np.testing.assert_allclose(wrapped[row], plain[row], atol=1e-6)

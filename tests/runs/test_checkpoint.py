@@ -180,7 +180,7 @@ def test_what_was_loaded_is_memory_of_its_own_whatever_becomes_of_the_file(tmp_p
     loaded["array"][:] = 0  # it can be written to
 
 
-@pytest.mark.parametrize("change", [('"step": 2', '"step": 9'), ('"layout": 1', '"layout": 7')])
+@pytest.mark.parametrize("change", [('"step": 2', '"step": 9'), (f'"layout": {checkpoint.LAYOUT}', '"layout": 97')])
 def test_a_manifest_with_another_step_or_layout_is_damaged(tmp_path, change):
     save(tmp_path, 1, example_state(1))
     manifest = save(tmp_path, 2, example_state(2)) / MANIFEST

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import time
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from thinker.runs import checkpoint, folder
 from thinker.runs.folder import RunFolder, RunFolderError, config_differences, list_runs, write_json
 
-CONFIG = {"preset": "quick", "seed": 0, "agent": {"learning_rate": 1e-3, "layers": (1, 2)}, "model": None}
+SETTINGS = {"seed": 0, "agent": {"learning_rate": 1e-3, "layers": (1, 2)}, "model": None}
+CONFIG = {"preset": "quick", "settings": SETTINGS}
 
 
 def test_a_new_folder_is_made_and_the_same_settings_open_it_again(tmp_path):
@@ -32,16 +34,17 @@ def test_other_settings_are_an_error_that_lists_them_and_says_what_to_do(tmp_pat
     RunFolder(tmp_path, "quick").open(CONFIG).close()
     other = {
         "preset": "raw",
-        "seed": 0,
-        "agent": {"learning_rate": 3e-4, "layers": [1, 2], "window": 40},
-        "model": {"size": "small"},
+        "settings": {
+            "seed": 0,
+            "agent": {"learning_rate": 3e-4, "layers": [1, 2], "window": 40},
+            "model": {"size": "small"},
+        },
     }
     with pytest.raises(RunFolderError) as caught:
         RunFolder(tmp_path, "quick").open(other)
     lines = str(caught.value).splitlines()
-    assert "differs in 5 settings (there -> asked for)" in lines[0]
+    assert "differs in 4 settings (there -> asked for)" in lines[0]
     assert lines[1:-1] == [
-        '  preset: "quick" -> "raw"',
         "  agent.learning_rate: 0.001 -> 0.0003",
         "  agent.window: (absent) -> 40",
         "  model: null -> (absent)",
@@ -68,11 +71,11 @@ def test_integers_floats_and_booleans_are_told_apart():
 def test_fresh_renames_the_old_run_and_loses_nothing(tmp_path):
     RunFolder(tmp_path, "quick").open(CONFIG, fresh=True).close()
     for seed in (1, 2, 3):
-        with RunFolder(tmp_path, "quick").open({**CONFIG, "seed": seed}, fresh=True) as run:
-            assert run.read_config()["seed"] == seed
+        with RunFolder(tmp_path, "quick").open({**CONFIG, "settings": {"seed": seed}}, fresh=True) as run:
+            assert run.read_config()["settings"]["seed"] == seed
             assert not list(run.checkpoints.iterdir())
             checkpoint.save(run.checkpoints, seed, {})
-    seeds = {path.name: json.loads((path / "config.json").read_text())["seed"] for path in tmp_path.glob("quick*")}
+    seeds = {path.name: RunFolder(tmp_path, path.name).read_config()["settings"]["seed"] for path in tmp_path.glob("q*")}
     assert seeds == {"quick-1": 0, "quick-2": 1, "quick-3": 2, "quick": 3}
     assert checkpoint.load_latest(tmp_path / "quick-3" / "checkpoints") == (2, {})
 
@@ -124,7 +127,7 @@ def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def hold(root, opened):
-    with RunFolder(root, "quick").open({"seed": 0}):
+    with RunFolder(root, "quick").open(CONFIG):
         opened.set()
         time.sleep(60)
 
@@ -140,14 +143,14 @@ def test_another_process_cannot_open_a_run_until_its_process_is_gone_even_killed
         assert opened.wait(30)
         for fresh in (False, True):
             with pytest.raises(RunFolderError, match=f"'quick' is being trained by process {process.pid}"):
-                RunFolder(tmp_path, "quick").open({"seed": 0}, fresh=fresh)
+                RunFolder(tmp_path, "quick").open(CONFIG, fresh=fresh)
         assert [run.status for run in list_runs(tmp_path)] == ["running"]
         assert not (tmp_path / "quick-1").exists()
     finally:
         process.kill()
         process.join()
     assert [run.status for run in list_runs(tmp_path)] == ["stopped"]
-    RunFolder(tmp_path, "quick").open({"seed": 0}).close()
+    RunFolder(tmp_path, "quick").open(CONFIG).close()
 
 
 def test_one_process_cannot_open_a_run_twice(tmp_path, monkeypatch):
@@ -172,8 +175,34 @@ def test_runs_are_listed_newest_first_with_step_and_status(tmp_path):
         (tmp_path / "no run").mkdir()
         (tmp_path / "broken").mkdir()
         (tmp_path / "broken" / "config.json").write_text("{")
-        runs = list_runs(tmp_path)
-    assert [(run.name, run.status, run.step) for run in runs] == [("going", "running", 7), ("done", "finished", 100)]
-    assert runs[1].summary == {"solved": 0.9}
-    assert runs[0].summary is None
-    assert runs[0].config["preset"] == "quick"
+        runs = {run.name: run for run in list_runs(tmp_path)}
+    assert list(runs)[0] == "going"
+    assert {name: (run.status, run.step, run.problem) for name, run in runs.items() if name != "broken"} == {
+        "going": ("running", 7, ""),
+        "done": ("finished", 100, ""),
+    }
+    assert runs["done"].summary == {"solved": 0.9}
+    assert runs["going"].summary is None
+    assert runs["going"].config["preset"] == "quick"
+    assert runs["broken"].status == "damaged"
+    assert "config.json is damaged" in runs["broken"].problem
+
+
+def test_a_finished_run_whose_checkpoints_are_gone_or_damaged_is_listed_with_that_problem(tmp_path):
+    with RunFolder(tmp_path, "done").open(CONFIG) as run:
+        path = checkpoint.save(run.checkpoints, 100, {})
+        run.write_summary({"real_steps": 100})
+    (path / checkpoint.STATE).write_bytes(b"")
+    assert [(run.status, run.step, run.problem) for run in list_runs(tmp_path)] == [
+        ("finished", 100, "its checkpoints are damaged")
+    ]
+    shutil.rmtree(path)
+    assert [(run.status, run.step, run.problem) for run in list_runs(tmp_path)] == [
+        ("finished", 100, "its checkpoints are missing")
+    ]
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_that_says_what_helps(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"cannot write to .*file.*--root"):
+        RunFolder(tmp_path / "file", "quick").open(CONFIG)

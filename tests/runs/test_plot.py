@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from thinker.errors import UserError
 from thinker.runs.plot import _groups_by_seed, on_common_grid, plot_runs
 
 
 def make_run(folder, seed=0, preset="quick", metrics=("episode/solved",), steps=10):
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"preset": preset, "seed": seed, "agent": {"seed": 5}}))
+    config = {"preset": preset, "settings": {"seed": seed, "agent": {"seed": 5}}}
+    (folder / "config.json").write_text(json.dumps(config))
     with open(folder / "metrics.jsonl", "w") as file:
         for step in range(steps):
             line = dict.fromkeys(metrics, step / 10 + seed)
@@ -68,17 +70,28 @@ def test_groups_can_be_given(tmp_path):
 def test_wrong_requests_are_clear_errors(tmp_path):
     run = make_run(tmp_path / "quick")
     out = tmp_path / "curves.png"
-    with pytest.raises(ValueError, match="no run has recorded the metric 'episode/solve'; there are episode/solved"):
+    with pytest.raises(UserError, match="no run has recorded the metric 'episode/solve'; there are episode/solved"):
         plot_runs([run], out, metrics=["episode/solve"])
-    with pytest.raises(ValueError, match="there are episode/solved, minutes"):
+    with pytest.raises(UserError, match="there are episode/solved, minutes"):
         plot_runs([run], out, metrics=["zzz"])
-    with pytest.raises(ValueError, match="expected one of"):
+    with pytest.raises(UserError, match="expected one of"):
         plot_runs([run], out, x="seconds")
-    with pytest.raises(ValueError, match="nothing to plot"):
+    with pytest.raises(UserError, match="nothing to plot"):
         plot_runs([], out)
-    with pytest.raises(FileNotFoundError, match="no run in"):
+    with pytest.raises(UserError, match="no run in"):
         plot_runs([tmp_path / "absent"], out)
     (tmp_path / "new").mkdir()
-    with pytest.raises(ValueError, match="no metrics yet"):
+    with pytest.raises(UserError, match="no metrics yet"):
         plot_runs([tmp_path / "new"], out)
+    with pytest.raises(UserError, match="no episode has ended yet in these runs; there are only loss/model, minutes"):
+        plot_runs([make_run(tmp_path / "young", metrics=("loss/model",))], out)
     assert not out.exists()
+
+
+def test_by_default_solved_episodes_are_drawn_only_where_the_environment_tells(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("thinker.runs.plot._draw_panel", lambda axis, metric, *_: drawn.append(metric))
+    plot_runs([make_run(tmp_path / "a", metrics=("episode/return", "loss/model"))], tmp_path / "curves.png")
+    assert drawn == ["episode/return"]
+    plot_runs([make_run(tmp_path / "b", metrics=("episode/return", "episode/solved"))], tmp_path / "curves.png")
+    assert drawn[1:] == ["episode/solved", "episode/return"]

@@ -65,7 +65,7 @@ class OffersItsOwn(Counter):
 
 
 class NativeVector(VectorEnv):
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
     num_envs = 2
     single_observation_space, single_action_space = SPACE, spaces.Discrete(2)
     observation_space, action_space = spaces.Box(0, 9, (2, 2), np.int64), spaces.MultiDiscrete([2, 2])

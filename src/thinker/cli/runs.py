@@ -28,7 +28,7 @@ class Runs:
             table.add_row(
                 info.name,
                 str(info.config.get("preset", "")),
-                info.status,
+                f"{info.status}: {info.problem}" if info.problem else info.status,
                 f"{info.step:,}",
                 f"{summary['eval/solved']:.3f}" if "eval/solved" in summary else "",
                 f"{summary['eval/return']:.2f}" if "eval/return" in summary else "",

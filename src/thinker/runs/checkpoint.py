@@ -127,6 +127,15 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()), key=_number)
 
 
+def looks_whole(path: Path) -> bool:
+    """Whether all files of the checkpoint ``path`` are there and have their size; their content is not read."""
+    try:
+        files = json.loads((path / MANIFEST).read_bytes())["files"]
+        return all((path / name).stat().st_size == size for name, (size, _) in files.items())
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` survive a power cut, where the system can do that."""
     if os.name == "nt":  # Windows cannot open folders

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Literal
 
 from thinker.errors import UserError
-from thinker.runs.checkpoint import list_checkpoints, sync_folder
+from thinker.runs.checkpoint import list_checkpoints, looks_whole, sync_folder
 
 if sys.platform == "win32":
     import msvcrt
@@ -34,7 +34,7 @@ _MAX_DIFFERENCES = 20  # shown in an error message
 _LOCK_TRIES = 10  # `list_runs` holds a lock for a moment to see whether it is free
 _LOCK_WAIT = 0.05  # seconds between two tries
 
-RunStatus = Literal["running", "finished", "stopped"]
+RunStatus = Literal["running", "finished", "stopped", "damaged"]
 
 
 class RunFolderError(UserError):
@@ -84,9 +84,18 @@ class RunFolder:
         With ``fresh``, a run that is there is first renamed to NAME-1, NAME-2 and so on. As long as this object lives,
         until `close` or the end of the process however it ends, no other process can open this run.
         """
-        config = json.loads(json.dumps(config))  # as it will be read back
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        as_read_back = json.loads(json.dumps(config))
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            return self._open(as_read_back, fresh)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write to {self.root}: {error.strerror or error}. Choose another folder with --root FOLDER, or "
+                f"make this one writable"
+            ) from error
+
+    def _open(self, config: dict[str, Any], fresh: bool) -> RunFolder:
         try:
             if fresh and self.path.exists():
                 os.rename(self.path, self._free_path())
@@ -167,7 +176,8 @@ class RunFolder:
         return path
 
     def _check_config(self, config: Mapping[str, Any]) -> None:
-        differences = config_differences(_read_json(self.config_path), config)
+        saved = _read_json(self.config_path)
+        differences = config_differences(saved.get("settings", saved), config["settings"])
         if not differences:
             return
         lines = [f"  {name}: {_short(old)} -> {_short(new)}" for name, (old, new) in differences.items()]
@@ -187,9 +197,9 @@ class RunFolder:
 
 
 def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ, by dotted name, as (old, new); the preset comes first."""
+    """The settings that differ, by dotted name, as (old, new)."""
     before, after = dict(_flat(old)), dict(_flat(new))
-    names = sorted(before.keys() | after.keys(), key=lambda name: (name != "preset", name))
+    names = sorted(before.keys() | after.keys())
     pairs = {name: (before.get(name, _ABSENT), after.get(name, _ABSENT)) for name in names}
     return {name: pair for name, pair in pairs.items() if json.dumps(pair[0]) != json.dumps(pair[1])}
 
@@ -200,31 +210,37 @@ class RunInfo:
 
     name: str
     path: Path
-    config: dict[str, Any]
+    config: dict[str, Any]  # empty if it cannot be read
     status: RunStatus
-    step: int  # of the newest checkpoint, 0 if there is none
+    step: int  # of the newest checkpoint, or of the summary if there is none
     summary: dict[str, Any] | None
     changed: float  # seconds since 1970
+    problem: str = ""  # what is wrong with its files
 
 
 def list_runs(root: Path | str) -> list[RunInfo]:
     """All runs in ``root``, the one that changed last first; folders that are no runs are left out."""
-    runs = []
-    for config_path in Path(root).glob("*/config.json"):
-        if not _NAME.fullmatch(config_path.parent.name):
-            continue
-        run = RunFolder(root, config_path.parent.name)
-        try:
-            config, summary = _read_json(run.config_path), run.read_summary()
-        except RunFolderError:
-            continue
-        saved = list_checkpoints(run.checkpoints)
-        files = run.config_path, run.metrics_path, run.summary_path
-        changed = max(path.stat().st_mtime for path in files if path.exists())
-        status: RunStatus = "running" if _is_locked(run.lock_path) else "stopped" if summary is None else "finished"
-        step = int(saved[-1].name.rsplit("-", 1)[1]) if saved else 0
-        runs.append(RunInfo(run.name, run.path, config, status, step, summary, changed))
+    paths = Path(root).glob("*/config.json")
+    runs = [_info(RunFolder(root, path.parent.name)) for path in paths if _NAME.fullmatch(path.parent.name)]
     return sorted(runs, key=lambda run: (-run.changed, run.name))
+
+
+def _info(run: RunFolder) -> RunInfo:
+    saved = list_checkpoints(run.checkpoints)
+    files = run.config_path, run.metrics_path, run.summary_path
+    changed = max(path.stat().st_mtime for path in files if path.exists())
+    step = int(saved[-1].name.rsplit("-", 1)[1]) if saved else 0
+    try:
+        config, summary = _read_json(run.config_path), run.read_summary()
+    except RunFolderError as error:
+        return RunInfo(run.name, run.path, {}, "damaged", step, None, changed, str(error))
+    status: RunStatus = "running" if _is_locked(run.lock_path) else "stopped" if summary is None else "finished"
+    problem = ""
+    if summary is not None and not any(map(looks_whole, saved)):
+        problem = "its checkpoints are damaged" if saved else "its checkpoints are missing"
+    if summary is not None and not saved:
+        step = int(summary.get("real_steps", 0))
+    return RunInfo(run.name, run.path, config, status, step, summary, changed, problem)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -13,6 +13,11 @@ def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
     """The run in ``folder``. ``device`` replaces the one it was trained on."""
     settings = settings_from_dict(folder.read_config()["settings"])
     saved = checkpoint.load_latest(folder.checkpoints)
+    if saved is None and folder.read_summary() is not None:
+        raise RunFolderError(
+            f"the run {folder.name!r} is finished, but its checkpoints are missing; put {folder.checkpoints} back, or "
+            f"train again with --fresh"
+        )
     if saved is None:
         raise RunFolderError(f"{folder.path} has no checkpoint yet; let `thinker train` run a little longer")
     run = build_run(settings, device=device)

@@ -6,10 +6,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -22,8 +22,16 @@ STEP, MINUTES = "step", "minutes"
 """The fields of every line beside its metrics: real steps and minutes of training so far."""
 
 
+class Logger(Protocol):
+    """Whoever else wants to know."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class MetricsWriter:
-    """Appends to ``folder/metrics.jsonl`` and ``folder/tensorboard/``.
+    """Appends to ``folder/metrics.jsonl`` and ``folder/tensorboard/``, and passes everything on to ``loggers``.
 
     Args:
         folder: the run's folder.
@@ -32,7 +40,8 @@ class MetricsWriter:
             lines of a step to be written before the checkpoint of that step. None begins a new file.
     """
 
-    def __init__(self, folder: Path, resume_step: int | None = None) -> None:
+    def __init__(self, folder: Path, resume_step: int | None = None, loggers: Sequence[Logger] = ()) -> None:
+        self._loggers = tuple(loggers)
         self.path = folder / METRICS
         self._last_step = 0
         self._minutes_before = 0.0
@@ -63,10 +72,14 @@ class MetricsWriter:
         for name, value in numbers.items():
             self._tensorboard.add_scalar(name, value, step)
         self._tensorboard.flush()
+        for logger in self._loggers:
+            logger.log(step, numbers)
 
     def close(self) -> None:
         self._file.close()
         self._tensorboard.close()
+        for logger in self._loggers:
+            logger.close()
 
     def __enter__(self) -> MetricsWriter:
         return self

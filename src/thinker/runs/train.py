@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ from thinker.runs.build import build_run
 from thinker.runs.engines.local import LocalEngine
 from thinker.runs.evaluate import evaluate_run
 from thinker.runs.folder import RunFolder
-from thinker.runs.metrics import MetricsWriter
+from thinker.runs.metrics import Logger, MetricsWriter
 from thinker.runs.progress import Progress
 from thinker.runs.run import Run
 from thinker.runs.settings import RunSettings
@@ -33,7 +34,15 @@ class InterruptedRunError(UserError):
     """The run was asked to stop; it has been saved."""
 
 
-def train(settings: RunSettings, root: Path, name: str, *, preset: str = "", fresh: bool = False) -> dict[str, Any]:
+def train(
+    settings: RunSettings,
+    root: Path,
+    name: str,
+    *,
+    preset: str = "",
+    fresh: bool = False,
+    loggers: Sequence[Callable[[Path], Logger]] = (),
+) -> dict[str, Any]:
     """Train until the end and return the summary. Running it again resumes; a finished run is only reported.
 
     Args:
@@ -42,14 +51,25 @@ def train(settings: RunSettings, root: Path, name: str, *, preset: str = "", fre
         name: of the run and its folder.
         preset: the name of the preset that the settings began with, for the record.
         fresh: start over; an old run of this name is renamed, not deleted.
+        loggers: functions of the run's folder; what they return receives every line of metrics.jsonl as well.
     """
-    settings.environment.check()
+    run = None
+    place = RunFolder(root, name)
+    if fresh or not place.config_path.exists():  # whatever is wrong shows before there is a folder
+        settings.environment.check()
+        run = build_run(settings)
     config = {"preset": preset, "settings": settings.to_dict()}
-    with RunFolder(root, name).open(config, fresh=fresh) as folder:
+    with place.open(config, fresh=fresh) as folder:
         summary = folder.read_summary()
         if summary is not None:
+            if not any(map(checkpoint.looks_whole, checkpoint.list_checkpoints(folder.checkpoints))):
+                warnings.warn(
+                    f"the run {name!r} is finished, but it has no usable checkpoint left to evaluate or watch; train "
+                    f"it again with --fresh",
+                    stacklevel=2,
+                )
             return summary
-        run = build_run(settings)
+        run = run or build_run(settings)
         saved = checkpoint.load_latest(folder.checkpoints)
         if saved is not None:
             run.load_state_dict(saved[1])
@@ -57,11 +77,11 @@ def train(settings: RunSettings, root: Path, name: str, *, preset: str = "", fre
         resume_step = run.real_steps if saved else None
         title = f"{name} · {settings.environment.name} · K = {settings.search.stage_length}"
         with (
-            MetricsWriter(folder.path, resume_step) as writer,
+            MetricsWriter(folder.path, resume_step, [make(folder.path) for make in loggers]) as writer,
             Progress(settings.real_steps, title) as progress,
             _asked_to_stop() as stop,
         ):
-            progress.update(run.real_steps)
+            progress.update(run.real_steps, {"phase": _phase(run)})
             summary = _loop(LocalEngine(run), recent, folder, writer, progress, stop)
         folder.write_summary(summary)
         return summary
@@ -90,7 +110,7 @@ def _loop(
             raise UserError(f"{error}.\n{_after_a_failure(folder, run)}") from error
         recent.add(episodes.returns, episodes.success)
         shown = {**recent.metrics(), **_speed(run)}
-        progress.update(run.real_steps, {**shown, **_losses(metrics)})
+        progress.update(run.real_steps, {"phase": _phase(run), **recent.summary()})
         if run.real_steps // settings.log_every > last_log or run.finished:
             last_log = run.real_steps // settings.log_every
             writer.write(run.real_steps, {**metrics, **shown})
@@ -135,8 +155,9 @@ def _speed(run: Run) -> dict[str, float]:
     return {"speed/real_steps_per_second": run.real_steps / whole, "time/training_minutes": whole / 60, **shares}
 
 
-def _losses(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if name.startswith("loss/")}
+def _phase(run: Run) -> str:
+    exploring = run.trainer is not None and run.real_steps < run.settings.exploration_steps
+    return "random play, to train the model first" if exploring else "training"
 
 
 class RecentEpisodes:
@@ -164,6 +185,12 @@ class RecentEpisodes:
         if self._solved:
             metrics["episode/solved"] = float(np.mean(self._solved))
         return metrics
+
+    def summary(self) -> dict[str, float | str]:
+        """The same for people."""
+        metrics = self.metrics()
+        solved = {"solved": f"{metrics['episode/solved']:.0%}"} if "episode/solved" in metrics else {}
+        return {**solved, **({"return": metrics["episode/return"]} if metrics else {})}
 
     def state_dict(self) -> dict[str, np.ndarray]:
         return {"returns": np.array(self._returns, np.float64), "solved": np.array(self._solved, bool)}
