@@ -22,7 +22,7 @@ matrices), numbers that differ from the CPU's, speed, memory, missing synchronis
 than one GPU. What it does not offer, though a real GPU does: ``torch.Generator("cuda")``, CUDA's random state,
 autocast, storages and data pointers, pickling, changes of a tensor's shape in place (``resize_``, ``squeeze_``), and
 assigning a tensor of the other device to ``data`` (``module.to`` is fine). ``type(x) is torch.Tensor`` is False, so
-that optimizers left to choose take the plain loop rather than ``foreach``.
+that optimizers left to choose take the plain loop rather than ``foreach``. Windows is not supported.
 """
 
 from __future__ import annotations
@@ -69,13 +69,17 @@ class FakeCudaTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> FakeCudaTensor:
-        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        fake = Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=INTERNAL_DEVICE, **layout)
+        strides, offset = inner.stride(), inner.storage_offset()
+        fake: FakeCudaTensor = Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=strides, storage_offset=offset, dtype=inner.dtype, device=INTERNAL_DEVICE
+        )
         fake.inner = inner
         return fake
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         return compute(func, args, kwargs or {})
 
     # With these two, `nn.Module.to` exchanges what its parameters hold, so that they stay the same objects.
@@ -102,13 +106,13 @@ class FakeCudaTensor(Tensor):
 
     @property
     def data(self) -> Tensor:
-        return torch._C.TensorBase.data.__get__(self)
+        return torch._C.TensorBase.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
     def data(self, new: Tensor) -> None:
         if not isinstance(new, FakeCudaTensor):
             raise NotImplementedError("the fake device cannot assign a CPU tensor to the data of a CUDA tensor")
-        torch._C.TensorBase.data.__set__(self, new)
+        torch._C.TensorBase.data.__set__(self, new)  # type: ignore[attr-defined]
         self.inner = new.inner.detach()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -120,7 +124,7 @@ class FakeCudaTensor(Tensor):
             memo[id(self)] = nn.Parameter(new, False) if is_parameter else new
         return memo[id(self)].requires_grad_(self.requires_grad)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"FakeCudaTensor({self.inner})"
 
     def __format__(self, format_spec: str) -> str:
@@ -234,36 +238,41 @@ def provide_device_guard() -> None:
     registry[INTERNAL_DEVICE_NUMBER] = registry[0]
 
 
+CUDA_FUNCTIONS = {
+    "is_available": True,
+    "device_count": 1,
+    "current_device": DEVICE.index,
+    "get_device_capability": (8, 0),
+    "get_device_name": "fake CUDA device",
+    "is_current_stream_capturing": False,
+    "synchronize": None,
+    "_lazy_init": None,
+}
+"""What functions of `torch.cuda` return inside of `fake_cuda`."""
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """What holds for one thread. Autograd stays in that thread, as it has none of its own for this device."""
+    with torch.autograd.set_multithreading_enabled(False), DeviceArguments(), Operations():
+        yield
+
+
 @contextlib.contextmanager
 def fake_cuda() -> Iterator[None]:
     """A context in which there is a device "cuda"; see the module."""
     provide_device_guard()
-    cuda = {
-        "is_available": True,
-        "device_count": 1,
-        "current_device": DEVICE.index,
-        "get_device_capability": (8, 0),
-        "get_device_name": "fake CUDA device",
-        "is_current_stream_capturing": False,
-        "synchronize": None,
-        "_lazy_init": None,
-    }
     run_thread = threading.Thread.run
 
     def run_thread_inside(thread: threading.Thread) -> None:
         with inside():
             run_thread(thread)
 
-    @contextlib.contextmanager
-    def inside() -> Iterator[None]:  # autograd computes all of it in the thread that asks: it has none for this device
-        with torch.autograd.set_multithreading_enabled(False), DeviceArguments(), Operations():
-            yield
-
     with contextlib.ExitStack() as patches:
-        # `torch.tensor` is to make a CPU tensor and send that to the device, which `Operations` then sees.
+        # `torch.tensor` is to make a CPU tensor and send that to the device, where `Operations` can see it.
         patches.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)
-        for name, result in cuda.items():
+        for name, result in CUDA_FUNCTIONS.items():
             patches.enter_context(mock.patch.object(torch.cuda, name, return_value=result))
         patches.enter_context(mock.patch.object(threading.Thread, "run", run_thread_inside))
         with inside():

@@ -4,38 +4,33 @@ import dataclasses
 
 import pytest
 import torch
-from agents_support import NoiseEnvs, noise_env
-from test_agent import begun, trajectory_for
 
-from thinker.agents import (
-    ActorCriticLearner,
-    AgentSettings,
-    NotFiniteError,
-    build_network,
-    collect,
-    paper_raw_settings,
-    paper_settings,
-    raw_env,
-)
-from thinker.agents.learner import PLANNING_REWARD, REAL_REWARD, _behaviour_log_prob, _log_prob
+from tests.agents.support import CPU
+from tests.fakes import NoiseEnvs, noise_env, raw_env
+from thinker.agents import ActorCriticLearner, NetworkActor, NotFiniteError, RawAgentSpec, ThinkerAgentSpec
+from thinker.agents.learner import _behaviour_log_prob, _log_prob
+from thinker.augmented import collect
+from thinker.errors import UserError
 
 OBJECTIVES = ("v-trace", "ppo")
+REAL_REWARD, PLANNING_REWARD = 0, 1
+"""Columns of rewards, values and advantages."""
 
 
 class Setting:
     """An agent in noise with one unroll to learn from."""
 
-    def __init__(self, *, raw=False, tree_encoder="mlp", stages=6, seed=0, **changes):
-        self.env = raw_env(NoiseEnvs(6), discount=0.9, seed=0) if raw else noise_env(6, stage_length=4, max_depth=2)
-        self.network = build_network(self.env, plans=not raw, tree_encoder=tree_encoder)
-        settings = dataclasses.replace(AgentSettings(), batch_size=3, **changes)
-        self.learner = ActorCriticLearner(self.network, settings, discount=self.env.augmented_discount, seed=seed)
-        self.agent = begun(self.env, self.network)
-        self.trajectory = trajectory_for(self.env, self.network, stages)
+    def __init__(self, *, raw=False, stages=6, seed=0, **settings):
+        self.env = raw_env(NoiseEnvs(6)) if raw else noise_env(6, stage_length=4, max_depth=2)
+        spec = (RawAgentSpec if raw else ThinkerAgentSpec)(batch_size=3, unroll_stages=stages, **settings)
+        agent = spec.build(self.env, seed=seed, device=CPU)
+        self.network, self.learner, self.trajectory = agent.network, agent.learner, agent.trajectory(self.env)
+        self.actor = agent.actor(self.env, seed=0, trajectory=self.trajectory)
+        self.actor.begin(*self.env.reset())
         self.collect()
 
     def collect(self):
-        collect(self.env, self.agent, self.trajectory)
+        collect(self.env, self.actor, self.trajectory.num_steps)
         self.unroll = self.trajectory.read()
 
     def learn(self, progress=0.0):
@@ -223,13 +218,13 @@ def test_two_seeded_runs_are_identical_and_a_resumed_one_too(objective, tree_enc
                 other = Setting(objective=objective, tree_encoder=tree_encoder, stages=2, seed=7)
                 other.learn()
                 other.learner.load_state_dict(state)
-                # The environments go on; only network, learner and agent are new.
-                agent_state = setting.agent.state_dict()
-                setting.network, setting.learner = other.network, other.learner
-                setting.agent.network = other.network
-                setting.agent.load_state_dict(agent_state)
-            setting.learn(progress=step / 3)
+                # The environments go on; network, learner, actor and trajectory are new.
+                setting.network, setting.learner, setting.trajectory = other.network, other.learner, other.trajectory
+                actor_state = setting.actor.state_dict()
+                setting.actor = NetworkActor(other.network, setting.env, seed=9, trajectory=other.trajectory)
+                setting.actor.load_state_dict(actor_state)
             setting.collect()
+            setting.learn(progress=step / 3)
         return weights(setting.network), setting.unroll.action
 
     (first, actions), (second, same_actions), (resumed, resumed_actions) = run(None), run(None), run(2)
@@ -240,30 +235,12 @@ def test_two_seeded_runs_are_identical_and_a_resumed_one_too(objective, tree_enc
         assert torch.equal(first[name], resumed[name]), name
 
 
-def test_the_papers_settings_are_those_of_its_table():
-    paper = paper_settings()
-    assert paper.learning_rate == 6e-4
-    assert (paper.adam_beta_1, paper.adam_beta_2, paper.adam_epsilon) == (0.9, 0.999, 1e-8)
-    assert (paper.batch_size, paper.unroll_stages) == (16, 20)
-    assert (paper.baseline_scale, paper.gradient_norm_clip) == (0.5, 1200)
-    assert (paper.real_entropy_cost, paper.imaginary_entropy_cost) == (1e-3, 5e-5)
-    assert (paper.planning_reward_scale, paper.final_planning_reward_scale) == (1, 0)
-    assert (paper.feature_cost, paper.real_logits_cost) == (1e-9, 1e-6)
-    assert (paper.tree_encoder, paper.objective) == ("lstm-attention", "v-trace")
-    assert paper_raw_settings() == dataclasses.replace(paper, learning_rate=3e-4)
+def test_a_discount_that_makes_no_sense_is_an_error():
+    network = Setting().network
+    with pytest.raises(UserError, match=r"discount is 1\.5; it must lie between 0 and 1"):
+        ActorCriticLearner(network, ThinkerAgentSpec(), discount=1.5)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"objective": "dqn"}, "objective is 'dqn'; it must be one of 'v-trace', 'ppo'"),
-        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
-        ({"trace_decay": 1.5}, "trace_decay is 1.5"),
-        ({"learning_rate": 0}, "learning_rate is 0"),
-        ({"feature_cost": -1}, "feature_cost is -1"),
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_sense_are_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        AgentSettings(**wrong)
+def test_errors_of_numbers_are_told_to_the_user():
+    assert issubclass(NotFiniteError, UserError)
+    assert issubclass(NotFiniteError, FloatingPointError)

@@ -58,8 +58,8 @@ def test_a_list_of_files_and_folders_loads_in_order_and_folders_by_name(tmp_path
     [
         ("; 0\n#####\n# $.#\n#####\n", 2, "no player"),
         ("; 0\n#####\n#@$.#\n#####\n\n; 1\n#####\n#@$+#\n#####\n", 7, "2 players"),
-        ("#####\n#@$ #\n#####\n", 1, "1 boxes but 0 targets"),
-        ("######\n#@$..#\n######\n", 1, "1 boxes but 2 targets"),
+        ("#####\n#@$ #\n#####\n", 1, "1 box but 0 targets"),
+        ("######\n#@$..#\n######\n", 1, "1 box but 2 targets"),
         ("#####\n#@$x#\n#####\n", 2, "unknown character 'x' in column 4"),
         ("#####\n#@$.#\n####\n", 3, "ragged rows: this row has 4 squares, the level's first row has 5"),
         ("#####\n#@  #\n#####\n", 1, r"no box \('\$'\)"),
@@ -128,3 +128,17 @@ def test_outside_of_the_board_is_wall() -> None:
         env.step(action)
     assert env.render() == "@$.\n   "
     assert env.step(4)[2]
+
+
+def test_a_byte_order_mark_is_passed_over_and_utf_16_is_named():
+    level = "#####\n#@$.#\n#####\n"
+    assert np.array_equal(LevelSet.parse(b"\xef\xbb\xbf" + level.encode()).boards, LevelSet.parse(level).boards)
+    with pytest.raises(LevelError, match="UTF-16"):
+        LevelSet.parse(level.encode("utf-16"))
+
+
+def test_messages_count_in_plain_english():
+    with pytest.raises(LevelError, match=r"1 box but 2 targets"):
+        LevelSet.parse("######\n#@$..#\n######\n")
+    with pytest.raises(LevelError, match=r"2 boxes but 1 target;"):
+        LevelSet.parse("######\n#@$$.#\n######\n")

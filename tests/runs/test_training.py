@@ -1,256 +1,157 @@
-"""Whole runs, tiny: they train, stop and go on exactly, and what is evaluated later is what was logged."""
+"""Whole runs, tiny: they train to their end, stop when asked, and keep what was good when something goes wrong."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
+from tests.runs.support import advance, differences, engine, tiny
 from thinker.agents import ActorCriticLearner
-from thinker.cli import main
+from thinker.errors import UserError
 from thinker.runs import checkpoint
-from thinker.runs.commands import load_run, speed_report
-from thinker.runs.evaluation import evaluate
-from thinker.runs.folder import RunFolder
-from thinker.runs.loop import Run, annealing_steps
-from thinker.runs.presets import PRESETS, preset
-from thinker.runs.settings import RunSettings, settings_from_dict
-from thinker.runs.training import RecentEpisodes, train
-
-TINY = """
-    --real-steps 480 --num-envs 8 --threads 1 --exploration-steps 60 --exploration-length 8
-    --log-every 60 --environment.size 5 --environment.max-steps 12
-    --search.stage-length 3 --agent.unroll-stages 4 --agent.batch-size 4 --evaluation.levels 12
-    --evaluation.num-envs 5 --model.training.warm-up-transitions 100 --model.training.batch-size 8
-    --checkpoint-minutes 0
-""".split()  # noqa: SIM905 - it is a command line
+from thinker.runs.engines.local import LocalEngine
+from thinker.runs.folder import RunFolder, list_runs
+from thinker.runs.load import load_run
+from thinker.runs.metrics import read_metrics
+from thinker.runs.presets import preset
+from thinker.runs.train import InterruptedRunError, RecentEpisodes, train
 
 
-def tiny(name: str, **changes) -> RunSettings:
-    settings = preset(name)
-    stage_length = 1 if settings.model.kind == "none" else 3
-    training = dataclasses.replace(settings.model.training, warm_up_transitions=100, batch_size=8)
-    return dataclasses.replace(
-        settings,
-        real_steps=480,
-        annealing_steps=None,
-        num_envs=8,
-        exploration_steps=0 if settings.model.kind == "none" else 60,
-        exploration_length=8,
-        threads=1,
-        log_every=60,
-        environment=dataclasses.replace(settings.environment, size=5, boxes=1, max_steps=12, levels="generated"),
-        search=dataclasses.replace(settings.search, stage_length=stage_length),
-        model=dataclasses.replace(settings.model, training=training),
-        agent=dataclasses.replace(settings.agent, unroll_stages=4, batch_size=4),
-        evaluation=dataclasses.replace(settings.evaluation, levels=12, num_envs=5, source=None, max_steps=None),
-        **changes,
-    )
+def last_state(root, name):
+    return checkpoint.load_latest(root / name / "checkpoints")[1]
 
 
-def flat(state, prefix=""):
-    """All numbers of a nested state as (name, bytes)."""
-    if isinstance(state, dict):
-        return [item for key in sorted(state) for item in flat(state[key], f"{prefix}/{key}")]
-    if isinstance(state, torch.Tensor):
-        state = np.ascontiguousarray(state.detach().numpy())
-    if isinstance(state, np.ndarray):
-        return [(prefix, state.tobytes())]
-    return [(prefix, repr(state).encode())]
+def test_a_run_leaves_its_settings_metrics_checkpoint_and_summary_and_is_reported_again(tmp_path):
+    settings = tiny("sokoban-raw")
+    summary = train(settings, tmp_path, "run", preset="sokoban-raw")
+    assert summary["real_steps"] == 480
+    assert 0 <= summary["eval/solved_interval"][0] <= summary["eval/solved"] <= summary["eval/solved_interval"][1] <= 1
+    assert {"eval/return", "eval/length", "episode/return", "episode/solved", "training_minutes"} <= summary.keys()
+    folder = RunFolder(tmp_path, "run")
+    assert folder.read_config()["preset"] == "sokoban-raw"
+    assert folder.read_summary() == summary
+    lines = read_metrics(folder.path)
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(steps)
+    assert steps[-1] == 480
+    assert {"eval/return", "eval/solved"} <= lines[-1].keys()
+    assert {"loss/value_real", "agent/learning_rate", "speed/real_steps_per_second"} <= lines[0].keys()
+    assert [(run.name, run.status, run.step) for run in list_runs(tmp_path)] == [("run", "finished", 480)]
+    before = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.is_file()}
+    assert train(settings, tmp_path, "run", preset="sokoban-raw") == summary
+    assert before == {path: path.stat().st_mtime_ns for path in before}, "a finished run is only reported"
 
 
-def weights(state) -> list:
-    """What must be bit-identical: all but seconds."""
-    return [item for item in flat(state) if "seconds" not in item[0]]
+def test_a_run_that_is_asked_to_stop_saves_and_ends_like_an_unbroken_one(tmp_path, monkeypatch):
+    settings = tiny("sokoban-quick", checkpoint_minutes=100.0, real_steps=320)
+    settings = dataclasses.replace(settings, evaluation=dataclasses.replace(settings.evaluation, every=100))
+    unbroken = train(settings, tmp_path, "unbroken")
+    asked = {160: signal.SIGINT, 256: signal.SIGTERM}
+    go_on = LocalEngine.advance
+
+    def advance_and_be_stopped(self):
+        if self.run.real_steps in asked:
+            os.kill(os.getpid(), asked.pop(self.run.real_steps))
+        return go_on(self)
+
+    monkeypatch.setattr(LocalEngine, "advance", advance_and_be_stopped)
+    for stopped_at in (192, 288):
+        with pytest.raises(InterruptedRunError, match=f"stopped at {stopped_at} real steps and saved; run the same"):
+            train(settings, tmp_path, "broken")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert [path.name for path in checkpoint.list_checkpoints(tmp_path / "broken" / "checkpoints")] == [
+        "000001-step-192",
+        "000002-step-288",
+    ]
+    broken = train(settings, tmp_path, "broken")
+
+    def without_clocks(values):
+        return {k: v for k, v in values.items() if not k.startswith(("speed/", "time/", "training_minutes", "minutes"))}
+
+    assert without_clocks(broken) == without_clocks(unbroken)
+    assert differences(last_state(tmp_path, "broken"), last_state(tmp_path, "unbroken")) == []
+    one, other = ([*map(without_clocks, read_metrics(tmp_path / name))] for name in ("broken", "unbroken"))
+    assert one == other
+    assert sum("eval/return" in line for line in one) == 4  # at 100, 200 and 300 steps, and at the end
 
 
-@pytest.mark.parametrize("name", ["sokoban-quick", "sokoban-raw", "sokoban-simulator", "cartpole"])
-def test_a_run_that_is_saved_and_loaded_at_any_moment_ends_bit_for_bit_like_an_unbroken_one(name, tmp_path):
-    unbroken = Run(tiny(name))
-    for _ in range(6):
-        unbroken.advance()
-    expected = weights(unbroken.state_dict())
-    for moment in (1, 4):
-        first = Run(tiny(name))
-        for _ in range(moment):
-            first.advance()
-        checkpoint.save(tmp_path / str(moment), first.real_steps, first.state_dict())
-        second = Run(tiny(name))
-        second.advance()  # whatever it has done before must not matter
-        second.load_state_dict(checkpoint.load_latest(tmp_path / str(moment))[1])
-        for _ in range(6 - moment):
-            second.advance()
-        got = weights(second.state_dict())
-        assert [name for name, _ in got] == [name for name, _ in expected]
-        assert [name for (name, a), (_, b) in zip(got, expected) if a != b] == []
+def test_other_settings_do_not_continue_a_run(tmp_path):
+    train(tiny("sokoban-raw"), tmp_path, "run")
+    with pytest.raises(UserError, match=r"differs in 1 setting[\s\S]*seed: 0 -> 3[\s\S]*--fresh"):
+        train(tiny("sokoban-raw", seed=3), tmp_path, "run")
+    train(tiny("sokoban-raw", seed=3), tmp_path, "run", fresh=True)
+    assert {run.name for run in list_runs(tmp_path)} == {"run", "run-1"}
+    assert load_run(RunFolder(tmp_path, "run")).settings.seed == 3
+    assert load_run(RunFolder(tmp_path, "run-1")).settings.seed == 0
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_bit_for_bit_like_an_unbroken_one(tmp_path):
-    command = [sys.executable, "-m", "thinker", "train", "sokoban-quick", *TINY, "--root", str(tmp_path), "--run"]
-    subprocess.run([*command, "unbroken"], check=True, capture_output=True)
-    for seconds in (0.3, 0.6):
-        process = subprocess.Popen([*command, "broken"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        folder = tmp_path / "broken" / "checkpoints"
-        deadline = time.monotonic() + 120
-        while not (folder.exists() and checkpoint.list_checkpoints(folder)):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(seconds)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run([*command, "broken"], check=True, capture_output=True)
-    states = [checkpoint.load_latest(tmp_path / name / "checkpoints")[1] for name in ("unbroken", "broken")]
-    assert weights(states[0]) == weights(states[1])
+def test_what_is_wrong_with_the_settings_shows_before_there_is_a_folder(tmp_path):
+    settings = tiny("cartpole")
+    environment = dataclasses.replace(settings.environment, id="CartPol-v1")
+    with pytest.raises(UserError, match="CartPole-v1"):
+        train(dataclasses.replace(settings, environment=environment), tmp_path / "runs", "run")
+    assert not (tmp_path / "runs").exists()
 
 
-def test_evaluating_a_reloaded_run_gives_what_was_logged_and_changes_nothing(tmp_path):
-    settings = tiny("sokoban-quick")
-    summary = train(settings, tmp_path, "run")
-    run = load_run(RunFolder(tmp_path, "run"))
-    assert run.settings == settings
-    before = weights(run.state_dict())
-    result = evaluate(run)
-    assert result.metrics() == {name: summary[name] for name in result.metrics()}
-    assert result.lengths.min() >= 1
-    assert weights(run.state_dict()) == before
-    # Every level is the same for every budget: a level solved in one step is one for all.
-    base = evaluate(run, policy="base")
-    assert (base.stage_length, len(base.solved)) == (1, 12)
-    assert evaluate(run, stage_length=7).stage_length == 7
-    assert train(settings, tmp_path, "run") == summary
+def test_a_run_without_a_checkpoint_or_of_another_version_cannot_be_loaded(tmp_path):
+    settings = tiny("sokoban-raw")
+    RunFolder(tmp_path, "new").open({"preset": "sokoban-raw", "settings": settings.to_dict()}).close()
+    with pytest.raises(UserError, match="has no checkpoint yet"):
+        load_run(RunFolder(tmp_path, "new"))
+    RunFolder(tmp_path, "old").open({"preset": "sokoban-raw", "settings": {"levels": 5}}).close()
+    with pytest.raises(UserError, match="another version"):
+        load_run(RunFolder(tmp_path, "old"))
+    (tmp_path / "old" / "config.json").write_text('{"preset": "sokoban-raw", "seed": 0}')
+    with pytest.raises(UserError, match="another version"):
+        load_run(RunFolder(tmp_path, "old"))
 
 
-def test_tests_may_last_longer_than_the_episodes_of_training():
-    settings = tiny("sokoban-quick")
-    run = Run(dataclasses.replace(settings, environment=dataclasses.replace(settings.environment, max_steps=5)))
-    for wanted in (None, 9):
-        run.settings = dataclasses.replace(
-            run.settings, evaluation=dataclasses.replace(run.settings.evaluation, max_steps=wanted)
-        )
-        lengths = evaluate(run, policy="base").lengths
-        assert lengths.max() == (wanted or 5)  # random play does not solve all twelve levels so soon
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_two_runs_with_the_same_seed_are_identical_and_another_seed_is_not(threads):
-    states = []
-    for seed in (1, 1, 2):
-        run = Run(dataclasses.replace(tiny("sokoban-quick", seed=seed), threads=threads))
-        for _ in range(4):
-            run.advance()
-        states.append(weights(run.state_dict()))
-    assert states[0] == states[1]
-    assert states[0] != states[2]
-
-
-def test_settings_survive_json_and_every_preset_is_valid():
-    import json
-
-    for name in PRESETS:
-        settings = preset(name)
-        assert settings_from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
-    with pytest.raises(ValueError, match="RunSettings has no setting sed"):
-        settings_from_dict({"sed": 1})
-
-
-def test_annealing_may_end_after_the_run_but_not_before():
+def test_annealing_may_end_after_the_run():
     quick, long = preset("sokoban-quick"), preset("sokoban")
-    assert annealing_steps(quick) == annealing_steps(long) == long.real_steps > quick.real_steps
+    assert quick.total_steps == long.total_steps == long.real_steps > quick.real_steps
     rates = []
-    for changes in ({}, {"annealing_steps": 960}):
-        run = Run(dataclasses.replace(tiny("sokoban-raw"), **changes))
-        run.advance()
-        rates.append(run.advance()[1]["agent/learning_rate"])
+    for annealing_steps in (None, 960):
+        moved = advance(engine(tiny("sokoban-raw", annealing_steps=annealing_steps)), 1)
+        rates.append(moved.advance()[1]["agent/learning_rate"])
     first = long.agent.learning_rate
     assert rates == pytest.approx([first * (1 - 32 / 480), first * (1 - 32 / 960)])
-    with pytest.raises(ValueError, match="annealing_steps is 300000: the learning rates would be 0 from there on"):
-        dataclasses.replace(quick, real_steps=300_001)
 
 
-def test_mistakes_on_the_command_line_are_told_in_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "sokoban-quik"]) == 1
-    assert "did you mean 'sokoban-quick'?" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["train", "sokoban-quick", "--real-stepz", "5"])
-    assert "--real-steps" in capsys.readouterr().err
-    assert main(["train", "boxoban", "--environment.levels", str(tmp_path / "missing")]) == 1
-    assert "missing" in capsys.readouterr().err
-    assert main(["eval", "nothing"]) == 1
-    assert "nothing" in capsys.readouterr().err
-    assert main(["train", "sokoban-quick", *TINY, "--run", "one"]) == 0
-    assert main(["train", "sokoban-quick", *TINY, "--run", "one", "--seed", "3"]) == 1
-    assert "seed" in capsys.readouterr().err
-    assert main(["train", "sokoban-quick", *TINY, "--run", "one", "--seed", "3", "--fresh"]) == 0
-    assert main(["eval", "one", "--stage-length", "1,4", "--levels", "6"]) == 0
-    assert main(["plot", "one", "--out", "curves.png"]) == 0
-    assert Path("curves.png").stat().st_size > 1000
-    assert main(["runs"]) == 0
-    assert "one" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["sokoban-quick", "sokoban-simulator"])
-def test_training_the_model_beside_acting_changes_nothing(name):
-    torch.set_num_threads(1)  # two computations of one thread each, as on two cores
-    states = []
-    for threads in (1, 2):
-        run = Run(dataclasses.replace(tiny(name), threads=threads, exploration_steps=0))
-        assert (run._beside is not None) == (threads == 2)
-        for _ in range(8):
-            run.advance()
-        assert run.trainer.trained_transitions > 0
-        states.append(weights(run.state_dict()))
-    assert states[0] == states[1]
-
-
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = ["train", "sokoban-raw", *TINY, "--search.stage-length", "1", "--exploration-steps", "0", "--run", "one"]
-    learn = ActorCriticLearner._losses
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    settings = tiny("sokoban-raw")
+    losses = ActorCriticLearner._losses
 
     def losses_that_break(self, *arguments):
-        losses = learn(self, *arguments)
-        return {**losses, "value_real": losses["value_real"] * np.nan} if self.updates >= 30 else losses
+        made = losses(self, *arguments)
+        return {**made, "value_real": made["value_real"] * np.nan} if self.updates >= 30 else made
 
-    monkeypatch.setattr(ActorCriticLearner, "_losses", losses_that_break)
-    assert main(command) == 1
-    message = capsys.readouterr().err
-    assert "'value_real' is nan" in message
-    assert "last good checkpoint is kept" in message
-    step, state = checkpoint.load_latest(tmp_path / "runs" / "one" / "checkpoints")
+    with monkeypatch.context() as patch:
+        patch.setattr(ActorCriticLearner, "_losses", losses_that_break)
+        with pytest.raises(UserError, match=r"'value_real' is nan[\s\S]*last good checkpoint is kept"):
+            train(settings, tmp_path, "run")
+    step, state = checkpoint.load_latest(tmp_path / "run" / "checkpoints")
     assert 0 < step < 480
     assert all(bool(torch.isfinite(value).all()) for key, value in state["learner"].items() if "network" in key)
-    monkeypatch.setattr(ActorCriticLearner, "_losses", learn)  # what was kept can be trained on
-    assert main(command) == 0
-
-
-def test_the_speed_report_names_what_bounds_it(capsys):
-    seconds = {"act": 1.0, "agent": 0.5, "wait": 0.5, "model": 2.0}
-    report = speed_report("a preset", 1000, seconds, 2.0)
-    assert "500 real steps/s" in report
-    assert "bound by training the model" in report
-    assert "  50% of the time  1,000 µs/real step  acting" in report
-    assert "bound by acting" in speed_report("a preset", 1000, {**seconds, "wait": 0.0}, 1.5)
+    assert train(settings, tmp_path, "run")["real_steps"] == 480, "what was kept can be trained on"
 
 
 def test_random_play_comes_first_in_short_episodes_that_end_as_truncated():
-    run = Run(tiny("sokoban-quick"))
-    trainer, stored = run.trainer, []
-    store = trainer.store
-    trainer.store = lambda transition: (stored.append(transition), store(transition))
-    before = [x.clone() for x in run.model.network.parameters()]
-    episodes, metrics = run.advance()
-    assert (run.real_steps, episodes.real_steps, len(stored)) == (64, 0, 8)
+    moved = engine(tiny("sokoban-quick"))
+    run, stored = moved.run, []
+    store = run.trainer.store
+    run.trainer.store = lambda transition: (stored.append(transition), store(transition))
+    before = [parameter.clone() for parameter in run.networks()["model"].parameters()]
+    agent_before = [parameter.clone() for parameter in run.networks()["agent"].parameters()]
+    episodes, metrics = moved.advance()
+    assert (run.real_steps, episodes.real_steps, len(stored)) == (64, 64, 8)
+    assert len(episodes.returns) == 0
     for transition in stored[:-1]:
         assert not transition.truncated.any()
     last = stored[-1]
@@ -259,12 +160,15 @@ def test_random_play_comes_first_in_short_episodes_that_end_as_truncated():
         np.testing.assert_allclose(transition.policy, 1 / 5)
     assert len({tuple(transition.action) for transition in stored}) > 1
     # 10 times 64 transitions in batches of 8 sequences of 5; none of it counts for the replay ratio
-    assert (trainer.extra_transitions, trainer.trained_transitions) == (640, 0)
+    assert (run.trainer.extra_transitions, run.trainer.trained_transitions) == (640, 0)
     assert metrics["replay/trained_transitions"] == 640
-    assert any((x != y).any() for x, y in zip(before, run.model.network.parameters()))
-    run.advance()
+    assert {"loss/model_reward", "loss/model_state"} <= metrics.keys()
+    assert any((x != y).any() for x, y in zip(before, run.networks()["model"].parameters()))
+    assert all((x == y).all() for x, y in zip(agent_before, run.networks()["agent"].parameters()))
+    assert run.worker.env.last_transition is None, "the agent begins with new episodes"
+    moved.advance()
     assert run.real_steps == 64 + 32
-    assert run.agent.given.episode_start.shape == (8,)
+    assert any((x != y).any() for x, y in zip(agent_before, run.networks()["agent"].parameters()))
 
 
 def test_running_averages_wait_until_as_many_episodes_have_ended_as_there_are_environments():
@@ -274,3 +178,19 @@ def test_running_averages_wait_until_as_many_episodes_have_ended_as_there_are_en
     recent.add(np.array([-2.0, -2.0]), np.array([False, False]))
     assert recent.metrics() == {"episode/return": 4.0, "episode/solved": 0.5}
     assert RecentEpisodes(3, recent.state_dict()).metrics() == recent.metrics()
+
+
+def test_running_averages_know_nothing_of_success_where_the_environment_does_not_tell():
+    recent = RecentEpisodes(2, None)
+    recent.add(np.array([1.0, 3.0]), None)
+    assert recent.metrics() == {"episode/return": 2.0}
+    assert RecentEpisodes(2, recent.state_dict()).metrics() == {"episode/return": 2.0}
+
+
+def test_a_run_in_an_environment_that_tells_no_success_reports_none(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        summary = train(tiny("cartpole", real_steps=256), tmp_path, "run")
+    assert "eval/return" in summary
+    assert not [name for name in summary if "solved" in name]
+    assert not [name for line in read_metrics(tmp_path / "run") for name in line if "solved" in name]

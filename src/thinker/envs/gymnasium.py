@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from tyro.constructors import PrimitiveConstructorSpec
 
+from thinker.envs.one_hot import with_vectors
 from thinker.envs.replayable import ReplayableEnvs, check_spaces
 from thinker.envs.spec import EnvironmentSpec, Split, check_counts, episode_number
 from thinker.errors import UnsupportedError, UserError
@@ -36,7 +37,10 @@ class SingleEnvironmentsSpec(EnvironmentSpec):
 
     @abstractmethod
     def make_env(self) -> gym.Env:
-        """A new single environment, with Discrete actions and Box observations; a `UserError` if there is none."""
+        """A new single environment with Discrete actions; a `UserError` if there is none.
+
+        Observations are a Box; Discrete ones are turned into one-hot vectors.
+        """
 
     def build(self, num_envs: int) -> ReplayableEnvs:
         check_counts(num_envs)
@@ -134,6 +138,7 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
             raise UserError(
                 f"the environment {self.id!r} cannot be made with the options {self.options}: {reason}"
             ) from problem
+        env = with_vectors(env)
         check_spaces(env)
         return env
 
@@ -179,6 +184,7 @@ class FunctionSpec(SingleEnvironmentsSpec):
         env = self.make()
         if not isinstance(env, gym.Env):
             raise UnsupportedError(f"{self.name} made a {type(env).__name__}; expected a gymnasium.Env")
+        env = with_vectors(env)
         check_spaces(env)
         return env
 

@@ -63,8 +63,8 @@ def check_spaces(env: gym.Env) -> None:
         )
     if not isinstance(env.observation_space, spaces.Box):
         raise UnsupportedError(
-            f"{env.unwrapped} has the observations {env.observation_space}, but only Box observations are supported; "
-            f"wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
+            f"{env.unwrapped} has the observations {env.observation_space}, but only Box and Discrete observations are "
+            f"supported; wrap the environment in gymnasium.wrappers.FlattenObservation"
         )
 
 

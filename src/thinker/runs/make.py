@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from thinker.augmented import Extra, FeatureGroup, Observe, Output, SingleThinkerEnv, ThinkerEnv, single_vector
 from thinker.augmented.checks import check_names
+from thinker.envs.one_hot import with_vectors
 from thinker.errors import UserError
 from thinker.interfaces import WorldModel
 from thinker.runs import registry
@@ -87,7 +88,8 @@ def make(  # type: ignore[misc]  # the overloads stand for all options below
             raise UserError(f"output={output!r}: the single view (num_envs=None) gives NumPy arrays only")
         if isinstance(env, VectorEnv):
             raise UserError("num_envs=None makes the single view, which a vector environment cannot be")
-        envs: VectorEnv = single_vector(gym.make(env, **options) if isinstance(env, str) else env(**options))
+        one = gym.make(env, **options) if isinstance(env, str) else env(**options)
+        envs: VectorEnv = single_vector(with_vectors(one))
     else:
         envs = _make_envs(env, num_envs, vectorization, options)
     place = choose_device(device)
@@ -133,13 +135,15 @@ def _make_envs(env: EnvironmentSource, num_envs: int, vectorization: str, option
         if vectorization == "native":
             raise UserError("vectorization='native' needs the name of an environment, not a function")
         made: type = gym.vector.AsyncVectorEnv if vectorization == "async" else gym.vector.SyncVectorEnv
-        vector: VectorEnv = made([lambda: env(**options)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        functions = [lambda: with_vectors(env(**options))] * num_envs
+        vector: VectorEnv = made(functions, autoreset_mode=AutoresetMode.SAME_STEP)
         return vector
     if vectorization == "native" or (vectorization == "auto" and env.startswith("thinker/")):
         return gym.make_vec(env, num_envs, vectorization_mode="vector_entry_point", **options)
     mode = "sync" if vectorization == "auto" else vectorization
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    return gym.make_vec(env, num_envs, vectorization_mode=mode, vector_kwargs=same_step, **options)
+    wrappers: list[Any] = [with_vectors]
+    return gym.make_vec(env, num_envs, vectorization_mode=mode, vector_kwargs=same_step, wrappers=wrappers, **options)
 
 
 def _model(model: str | ModelSpec | WorldModel | None, envs: VectorEnv, **arguments: Any) -> BuiltModel:

@@ -9,6 +9,7 @@ from thinker.agents import RawAgentSpec, ThinkerAgentSpec
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
+from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
 from thinker.world_model.spec import (
     DualModelSpec,
     LearnedValuesSimulatorSpec,
@@ -31,6 +32,11 @@ MODELS: dict[str, type] = {
 AGENTS: dict[str, type] = {
     "thinker": ThinkerAgentSpec,
     "raw": RawAgentSpec,
+}
+SIZES: dict[str, type] = {
+    "image": ImageSize,
+    "tiles": TilesSize,
+    "vector": VectorSize,
 }
 """Add a type of your own to one of these, and its settings can be saved and loaded with a run."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_type_hints, runtime_checkable
 
@@ -173,8 +174,7 @@ class RunSettings:
         """Plain dicts, lists, numbers and strings; specs say their type by name."""
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         for name, types in _SPEC_TYPES.items():
-            spec = values[name]
-            values[name] = {"type": registry.name_of(spec, types), **dataclasses.asdict(spec)}
+            values[name] = _spec_to_dict(values[name], types)
         values["search"], values["evaluation"] = dataclasses.asdict(self.search), dataclasses.asdict(self.evaluation)
         return values
 
@@ -182,12 +182,27 @@ class RunSettings:
 _SPEC_TYPES = {"environment": registry.ENVIRONMENTS, "model": registry.MODELS, "agent": registry.AGENTS}
 
 
+def _spec_to_dict(spec: Any, types: Mapping[str, type]) -> dict[str, Any]:
+    values = {"type": registry.name_of(spec, types), **dataclasses.asdict(spec)}
+    size = getattr(spec, "size", None)
+    if dataclasses.is_dataclass(size):  # a size of one's own instead of the name of one
+        values["size"] = _spec_to_dict(size, registry.SIZES)
+    return values
+
+
+def _spec_from_dict(values: Mapping[str, Any], types: Mapping[str, type]) -> Any:
+    spec = dict(values)
+    kind = registry.type_called(spec.pop("type", None), types)
+    if isinstance(spec.get("size"), dict):
+        spec["size"] = _spec_from_dict(spec["size"], registry.SIZES)
+    return _build(kind, spec)
+
+
 def settings_from_dict(values: dict[str, Any]) -> RunSettings:
     """The settings that `RunSettings.to_dict` was called on, also after a detour through JSON."""
     values = dict(values)
     for name, types in _SPEC_TYPES.items():
-        spec = dict(values.get(name, {}))
-        values[name] = _build(registry.type_called(spec.pop("type", None), types), spec)
+        values[name] = _spec_from_dict(values.get(name, {}), types)
     return RunSettings(**_arguments(RunSettings, values))
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from thinker.envs.sokoban.generator import DEFAULT_REVERSE_MOVES, generate_levels
-from thinker.envs.sokoban.levels import LevelError, LevelSet
+from thinker.envs.sokoban.levels import LevelError, LevelSet, counted
 from thinker.envs.sokoban.rendering import render_board, save_png
 from thinker.envs.sokoban.solver import DEFAULT_MAX_STATES, solve
 
@@ -41,14 +41,14 @@ class Generate:
         size = (self.size, self.size if self.width is None else self.width)
         levels = generate_levels(self.count, size, self.boxes, self.seed, self.reverse_moves)
         levels.save(self.out)
-        print(f"wrote {len(levels)} levels, {size[0]}x{size[1]}, boxes: {self.boxes}, to {self.out}")
+        print(f"wrote {counted(len(levels), 'level')}, {size[0]}x{size[1]}, boxes: {self.boxes}, to {self.out}")
 
 
 @dataclass(frozen=True)
 class Show:
     """Print one level, and draw it if asked for."""
 
-    path: tyro.conf.Positional[Path]
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     """A Boxoban file, or a folder of them."""
     index: int = 0
     """Which level, counted from 0."""
@@ -58,7 +58,8 @@ class Show:
     def run(self) -> None:
         levels = LevelSet.load(self.path)
         if not 0 <= self.index < len(levels):
-            raise LevelError(f"--index {self.index}: {self.path} has {len(levels)} levels, 0 to {len(levels) - 1}")
+            found = f"{self.path} has {counted(len(levels), 'level')}, 0 to {len(levels) - 1}"
+            raise LevelError(f"--index {self.index}: {found}")
         print(levels.text(self.index))
         if self.png is not None:
             save_png(render_board(levels.boards[self.index]), self.png)
@@ -68,7 +69,7 @@ class Show:
 class Stats:
     """Count levels and measure the lengths of their shortest solutions."""
 
-    path: tyro.conf.Positional[Path]
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     """A Boxoban file, or a folder of them."""
     sample: int | None = None
     """Solve only so many levels, spread evenly over the set."""
@@ -79,7 +80,8 @@ class Stats:
         levels = LevelSet.load(self.path)
         total = len(levels)
         if self.sample is not None and not 1 <= self.sample <= total:
-            raise LevelError(f"--sample {self.sample}: {self.path} has {total} levels; expected 1 to {total}")
+            found = f"{self.path} has {counted(total, 'level')}; expected 1 to {total}"
+            raise LevelError(f"--sample {self.sample}: {found}")
         tried = np.linspace(0, total - 1, self.sample or total).astype(int)
         progress = track(tried, "solving", console=Console(stderr=True), transient=True)
         solutions = [solve(levels.boards[index], self.max_states) for index in progress]
@@ -87,9 +89,10 @@ class Stats:
         outcomes = Counter(solution.outcome for solution in solutions)
         solved = [solution for solution in solutions if solution.outcome == "solved"]
         by_boxes = sorted(Counter(levels.boxes.tolist()).items())
+        boxes_text = [f"{boxes} ({counted(count, 'level')})" for boxes, count in by_boxes]
         print(f"levels       {total}")
         print(f"size         {levels.size[0]}x{levels.size[1]}")
-        print(f"boxes        {', '.join(f'{boxes} ({count} levels)' for boxes, count in by_boxes)}")
+        print(f"boxes        {', '.join(boxes_text)}")
         print(f"tried        {len(tried)}, with at most {self.max_states} states each")
         print(f"solved       {outcomes['solved']}")
         print(f"unsolvable   {outcomes['unsolvable']}")

@@ -6,6 +6,7 @@ target). Blank lines and lines that begin with ``;`` separate levels.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -123,6 +124,9 @@ def level_files(path: str | PathLike[str]) -> list[Path]:
 
 def _parse(text: bytes, source: str) -> np.ndarray:
     """The boards of a Boxoban text, uint8 [L, H, W]."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LevelError(f"{source}:1: the file is encoded as UTF-16; save it as plain text (UTF-8 or ASCII)")
+    text = text.removeprefix(codecs.BOM_UTF8)
     starts: list[int] = []  # line number of each level's first row
     blocks: list[list[bytes]] = []
     inside = False
@@ -190,10 +194,16 @@ def _first_problem(boards: np.ndarray) -> tuple[int, str] | None:
     if players[index] > 1:
         return index, f"{players[index]} players on the board; expected exactly one '@' or '+'"
     if boxes[index] != targets[index]:
-        return index, f"{boxes[index]} boxes but {targets[index]} targets; expected as many boxes as targets"
+        found = f"{counted(boxes[index], 'box', 'boxes')} but {counted(targets[index], 'target')}"
+        return index, f"{found}; expected as many boxes as targets"
     if boxes[index] == 0:
         return index, "no box ('$') on the board"
     return index, "already solved: every box stands on a target"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things in words: "1 box", "2 boxes"."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _count(boards: np.ndarray, *tiles: int) -> np.ndarray:
