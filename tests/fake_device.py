@@ -62,18 +62,18 @@ TAKES_SCALARS = (
 
 
 class FakeCudaTensor(Tensor):
-    """A tensor that claims to be on "cuda:0". ``inner`` is the CPU tensor of the same shape and strides behind it."""
+    """A tensor that claims to be on "cuda:0". ``held`` is the CPU tensor of the same shape and strides behind it."""
 
-    inner: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    held: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> FakeCudaTensor:
-        strides, offset = inner.stride(), inner.storage_offset()
+    def __new__(cls, held: Tensor) -> FakeCudaTensor:
+        strides, offset = held.stride(), held.storage_offset()
         fake: FakeCudaTensor = Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=strides, storage_offset=offset, dtype=inner.dtype, device=INTERNAL_DEVICE
+            cls, held.shape, strides=strides, storage_offset=offset, dtype=held.dtype, device=INTERNAL_DEVICE
         )
-        fake.inner = inner
+        fake.held = held
         return fake
 
     @classmethod
@@ -84,11 +84,11 @@ class FakeCudaTensor(Tensor):
 
     # With these two, `nn.Module.to` exchanges what its parameters hold, so that they stay the same objects.
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["inner"], None
+        return ["held"], None
 
     @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], *_: Any) -> FakeCudaTensor:
-        return FakeCudaTensor(inner["inner"])
+    def __tensor_unflatten__(held: dict[str, Tensor], *_: Any) -> FakeCudaTensor:
+        return FakeCudaTensor(held["held"])
 
     device = property(lambda self: DEVICE)
     is_cuda = property(lambda self: True)
@@ -97,7 +97,7 @@ class FakeCudaTensor(Tensor):
         return DEVICE.index
 
     def tolist(self) -> Any:
-        return self.inner.tolist()
+        return self.held.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         if force:
@@ -113,22 +113,22 @@ class FakeCudaTensor(Tensor):
         if not isinstance(new, FakeCudaTensor):
             raise NotImplementedError("the fake device cannot assign a CPU tensor to the data of a CUDA tensor")
         torch._C.TensorBase.data.__set__(self, new)  # type: ignore[attr-defined]
-        self.inner = new.inner.detach()
+        self.held = new.held.detach()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
-            new = FakeCudaTensor(copy.deepcopy(self.inner, memo))
+            new = FakeCudaTensor(copy.deepcopy(self.held, memo))
             is_parameter = isinstance(self, nn.Parameter)
             memo[id(self)] = nn.Parameter(new, False) if is_parameter else new
         return memo[id(self)].requires_grad_(self.requires_grad)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"FakeCudaTensor({self.inner})"
+        return f"FakeCudaTensor({self.held})"
 
     def __format__(self, format_spec: str) -> str:
-        return format(self.inner, format_spec)
+        return format(self.held, format_spec)
 
 
 def is_cuda(device: Any) -> bool:
@@ -168,7 +168,7 @@ def check_devices(func: Any, args: tuple, kwargs: dict, on_cpu: list[Tensor]) ->
 def compute(func: Any, args: tuple, kwargs: dict) -> Any:
     """``func`` computed on the CPU; the outputs are on "cuda" where the device asked for is, or else the inputs are."""
     leaves = pytree.tree_leaves((args, kwargs))
-    fakes = {id(leaf.inner): leaf for leaf in leaves if isinstance(leaf, FakeCudaTensor)}
+    fakes = {id(leaf.held): leaf for leaf in leaves if isinstance(leaf, FakeCudaTensor)}
     to_cuda = bool(fakes) if kwargs.get("device") is None else is_cuda(kwargs["device"])
     if func is aten._pin_memory.default:
         return args[0].clone()
@@ -183,10 +183,10 @@ def compute(func: Any, args: tuple, kwargs: dict) -> Any:
 
     if to_cuda and kwargs.get("device") is not None:
         kwargs["device"] = torch.device("cpu")
-    inner_args, inner_kwargs = pytree.tree_map_only(FakeCudaTensor, lambda fake: fake.inner, (args, kwargs))
-    output = func(*inner_args, **inner_kwargs)
+    held_args, held_kwargs = pytree.tree_map_only(FakeCudaTensor, lambda fake: fake.held, (args, kwargs))
+    output = func(*held_args, **held_kwargs)
     for fake in fakes.values():
-        if fake.shape != fake.inner.shape or fake.stride() != fake.inner.stride():
+        if fake.shape != fake.held.shape or fake.stride() != fake.held.stride():
             raise NotImplementedError(f"the fake device cannot change the shape of a tensor in place (in {func})")
 
     def wrap(tensor: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class DeviceArguments(TorchFunctionMode):
         if func is Tensor.cuda:
             func, args, kwargs = Tensor.to, (args[0], DEVICE), {}
         if func in (torch.tensor, torch.as_tensor) and isinstance(args[0], list | tuple):  # it may hold CUDA scalars
-            args = (pytree.tree_map_only(FakeCudaTensor, lambda fake: fake.inner, args[0]), *args[1:])
+            args = (pytree.tree_map_only(FakeCudaTensor, lambda fake: fake.held, args[0]), *args[1:])
         args = tuple(INTERNAL_DEVICE if is_cuda(value) else value for value in args)
         kwargs = {name: INTERNAL_DEVICE if is_cuda(value) else value for name, value in kwargs.items()}
         return func(*args, **kwargs)

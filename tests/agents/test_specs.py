@@ -93,7 +93,7 @@ def test_the_networks_say_what_they_are():
     assert network.reward_names == ("real",)
     assert network.layout is None
     assert (network.num_actions, network.device) == (NUM_ACTIONS, CPU)
-    assert (thinker.mdp, raw.mdp) == ("augmented", "raw")
+    assert (thinker.acts_in(), raw.acts_in()) == ("augmented", "raw")
 
 
 def test_a_network_that_does_not_see_the_tree_has_no_layout():

@@ -1,0 +1,37 @@
+"""Weights & Biases, offline: what metrics.jsonl has is logged there too."""
+
+import json
+
+import pytest
+
+from thinker.errors import UserError
+from thinker.runs.metrics import MetricsWriter
+from thinker.runs.wandb_logger import WandbLogger
+
+
+@pytest.mark.slow
+def test_metrics_reach_an_offline_run_that_can_be_resumed(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="needs the extra [wandb]")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logged = []
+    for resume_step in (None, 10):
+        logger = WandbLogger("test", tmp_path, {"seed": 3})
+        monkeypatch.setattr(
+            logger._run, "log", lambda values, log=logger._run.log: (logged.append(values), log(values))
+        )
+        assert logger._run.config["seed"] == 3
+        with MetricsWriter(tmp_path, resume_step, [logger]) as writer:
+            writer.write(10 if resume_step is None else 20, {"loss/policy": 0.5})
+        assert wandb.run is None  # finished
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged] == [line["step"] for line in lines] == [10, 20]
+    assert all(one["loss/policy"] == 0.5 for one in logged)
+    folders = list((tmp_path / "wandb").glob("offline-run-*"))
+    assert folders
+    assert len({folder.name.rsplit("-", 1)[1] for folder in folders}) == 1  # one id: W&B takes them for one run
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    with pytest.raises(UserError, match=r"thinker\[wandb\]"):
+        WandbLogger("test", tmp_path, {})
