@@ -32,7 +32,7 @@ import copy
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -277,3 +277,20 @@ def fake_cuda() -> Iterator[None]:
         patches.enter_context(mock.patch.object(threading.Thread, "run", run_thread_inside))
         with inside():
             yield
+
+
+def assert_same_on_cuda(run: Callable[[torch.device], Any]) -> None:
+    """Assert that the tensors, in any nesting, that ``run(device)`` returns are on ``device`` and equal on both devices.
+
+    Random numbers come from the CPU's generator, which begins with the same seed both times.
+    """
+    torch.manual_seed(0)
+    expected = pytree.tree_leaves(run(torch.device("cpu")))
+    torch.manual_seed(0)
+    with fake_cuda():
+        found = pytree.tree_leaves(run(torch.device("cuda")))
+        assert len(found) == len(expected) > 0
+        for one, other in zip(found, expected):
+            assert one.device == DEVICE
+            assert one.stride() == other.stride()
+            assert torch.equal(one.cpu(), other)

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils import _pytree as pytree
 
-from tests.fake_device import FakeCudaTensor, fake_cuda
+from tests.fake_device import FakeCudaTensor, assert_same_on_cuda, fake_cuda
 from thinker.nn.blocks import ActionLayer, Layers, Predictor, ResidualBlock, UnrollFunction, initialise, one_hot_action
 from thinker.nn.lstm_attention import LSTMAttention
 from thinker.nn.scale import NOT_SCALED, RunningScale
@@ -28,20 +27,6 @@ MIXED = "same device"
 def cuda():
     with fake_cuda():
         yield torch.device("cuda")
-
-
-def assert_same_on_both(run: Callable[[torch.device], Any]) -> None:
-    """``run(device)`` gives equal tensors, of equal strides and on ``device``, on the CPU and on the fake device."""
-    torch.manual_seed(0)
-    expected = pytree.tree_leaves(run(torch.device("cpu")))
-    torch.manual_seed(0)
-    with fake_cuda():
-        found = pytree.tree_leaves(run(torch.device("cuda")))
-        assert len(found) == len(expected) > 0
-        for one, other in zip(found, expected):
-            assert one.device.type == "cuda"
-            assert one.stride() == other.stride()
-            assert torch.equal(one.cpu(), other)
 
 
 def parameters_and_gradients(module: nn.Module) -> list[Tensor]:
@@ -176,7 +161,7 @@ FACTORIES: dict[str, Callable[[Any], Tensor]] = {
 
 @pytest.mark.parametrize("name", FACTORIES)
 def test_tensors_can_be_made_on_the_device(name):
-    assert_same_on_both(FACTORIES[name])
+    assert_same_on_cuda(FACTORIES[name])
     with fake_cuda():
         assert FACTORIES[name]("cuda").device == FACTORIES[name]("cuda:0").device == torch.device("cuda:0")
 
@@ -269,7 +254,7 @@ def test_other_operations_give_what_the_cpu_gives():
             x.bfloat16() @ x.bfloat16().t(),
         ]
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
@@ -278,7 +263,7 @@ def test_networks_can_be_used_without_autograd(context):
         with context():
             return SmallNetwork().to(device)(torch.randn(2, 3, 8, 8).to(device))
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 # Autograd, modules, optimizers
@@ -326,7 +311,7 @@ def test_a_network_learns_exactly_what_it_learns_on_the_cpu(fused, memory_format
                 assert parameter.is_contiguous(memory_format=memory_format)
         return train(network, device, fused=fused)
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 def test_fused_adam_must_have_its_state_on_cuda(cuda):
@@ -363,7 +348,7 @@ def test_gradients_of_changes_in_place_and_indices():
         first.sum().backward()
         return [z, first, x.grad]
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 def test_modules_can_be_moved_copied_and_loaded(cuda):
@@ -408,7 +393,7 @@ def test_functional_call_uses_the_weights_given():
         assert layer.weight.grad is None
         return [output, x.grad]
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 def test_data_can_be_assigned(cuda):
@@ -452,15 +437,8 @@ def test_nothing_is_left_behind():
 # The project's modules
 
 
-SPATIAL = pytest.mark.parametrize("spatial", [None, (4, 5)], ids=["vector", "board"])
-
-
-@SPATIAL
-@pytest.mark.parametrize("positions", ["flatten", "pool"])
+@pytest.mark.parametrize(("spatial", "positions"), [(None, "flatten"), ((4, 5), "flatten"), ((4, 5), "pool")])
 def test_world_model_blocks_run_on_cuda(spatial, positions):
-    if positions == "pool" and spatial is None:
-        pytest.skip("vectors have no positions to pool")
-
     def run(device: torch.device) -> Any:
         layers = Layers(8, spatial, num_actions=3)
         unroll, block = UnrollFunction(layers, inputs=10, count=2), ResidualBlock(layers, 8)
@@ -479,10 +457,10 @@ def test_world_model_blocks_run_on_cuda(spatial, positions):
         sum(output.square().sum() for output in outputs.values()).backward()
         return hidden, outputs, parameters_and_gradients(network)
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
-@SPATIAL
+@pytest.mark.parametrize("spatial", [None, (4, 5)], ids=["vector", "board"])
 def test_kept_action_tables_run_on_cuda(spatial):
     def run(device: torch.device) -> list[Tensor]:
         layer = ActionLayer(2, 4, 3, spatial).to(device).requires_grad_(False)
@@ -497,7 +475,7 @@ def test_kept_action_tables_run_on_cuda(spatial):
         layer.table = None
         return [*outputs, layer(x.bfloat16(), action)]
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 def test_lstm_attention_runs_on_cuda():
@@ -515,7 +493,7 @@ def test_lstm_attention_runs_on_cuda():
             outputs.append(output)
         return outputs, memory, parameters_and_gradients(network)
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)
 
 
 def test_running_scale_runs_on_cuda():
@@ -525,4 +503,4 @@ def test_running_scale_runs_on_cuda():
             scale.update(torch.randn(6, 4).to(device))
         return [scale(torch.randn(6, 4).to(device)), *scale.buffers()]
 
-    assert_same_on_both(run)
+    assert_same_on_cuda(run)

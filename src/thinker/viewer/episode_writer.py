@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,18 @@ from thinker.viewer.recording import End, Episode, ImaginedStep, RecordedTree, R
 class RealOutcome:
     """What the last real step of all E environments led to."""
 
-    def __init__(self, env: ThinkerEnv, reward: np.ndarray, reported: np.ndarray, info: dict[str, Any]) -> None:
-        """``reward``, ``info``: from ``env.step``, and ``reported`` [E]: where it said that an episode has ended."""
+    def __init__(
+        self,
+        env: ThinkerEnv,
+        reward: np.ndarray,
+        reported: np.ndarray,
+        info: dict[str, Any],
+        pictures: Sequence[int | None],
+    ) -> None:
+        """``reward``, ``info``: from ``env.step``, and ``reported`` [E]: where it said that an episode has ended.
+
+        ``pictures`` [E]: the renderings of the environments as they are now.
+        """
         transition = env.last_transition
         if transition is None:
             raise RuntimeError("no real step has been taken since the last reset")
@@ -31,6 +42,7 @@ class RealOutcome:
         self.reported = reported
         self.root_state = env.real_observation  # [E, *observation_shape]  where the next stage begins
         self.info = info
+        self.pictures = pictures
 
     def success(self, e: int) -> bool | None:
         """Whether the episode that was just reported was a success, if the environment tells."""
@@ -67,17 +79,18 @@ class EpisodeWriter:
         self._stages: list[Stage] = []
         self._followed: list[_Prediction] = []
 
-    def begin(self, state: np.ndarray, info: dict[str, Any]) -> None:
-        """An episode begins at the real ``state`` [*observation_shape]."""
+    def begin(self, state: np.ndarray, info: dict[str, Any], picture: int | None) -> None:
+        """An episode begins at the real ``state`` [*observation_shape], which ``picture`` is a rendering of."""
         self._level = _level(info, self.e)
         self._stages, self._followed = [], []
+        self._final_picture: int | None = None
         if "evaluating" in info and not info["evaluating"][self.e]:
             self.done = True
         if not self.done:
-            self._begin_stage(state)
+            self._begin_stage(state, picture)
 
-    def _begin_stage(self, state: np.ndarray) -> None:
-        self._frame = self._frames.add_real(state)
+    def _begin_stage(self, state: np.ndarray, picture: int | None) -> None:
+        self._frame, self._picture = self._frames.add_real(state), picture
         self._steps: list[ImaginedStep] = []
         self._states: dict[int, np.ndarray] = {}  # predicted, by node
 
@@ -133,14 +146,15 @@ class EpisodeWriter:
         self._waiting = False
         if outcome.reported[e]:
             self._end("terminated" if self._stages[-1].terminated else "truncated", outcome)
-            self.begin(outcome.root_state[e], outcome.info)
+            self.begin(outcome.root_state[e], outcome.info, outcome.pictures[e])
         elif outcome.terminated[e] or outcome.truncated[e]:
-            self._waiting = True
+            self._waiting, self._final_picture = True, outcome.pictures[e]
         elif len(self._stages) == self._max_real_steps:
+            self._final_picture = outcome.pictures[e]
             self._end("unfinished", outcome)
             self.done = True
         else:
-            self._begin_stage(outcome.root_state[e])
+            self._begin_stage(outcome.root_state[e], outcome.pictures[e])
 
     def _end_stage(self, outcome: RealOutcome) -> None:
         e, tree = self.e, self._recorded_tree
@@ -151,6 +165,7 @@ class EpisodeWriter:
         self._stages.append(
             Stage(
                 frame=self._frame,
+                picture=self._picture,
                 steps=self._steps,
                 tree=tree,
                 action=self._action,
@@ -175,7 +190,7 @@ class EpisodeWriter:
     def _end(self, end: End, outcome: RealOutcome) -> None:
         frame = self._frames.add_real(outcome.next_state[self.e])
         success = None if end == "unfinished" else outcome.success(self.e)
-        self.episodes.append(Episode(self.e, self._level, self._stages, frame, end, success))
+        self.episodes.append(Episode(self.e, self._level, self._stages, frame, self._final_picture, end, success))
         self.done = len(self.episodes) == self._quota
 
     # ------------------------------------------------------------------------------------------- the search tree
@@ -199,16 +214,17 @@ class EpisodeWriter:
         self._steps = [dataclasses.replace(step, node=number[step.node]) for step in self._steps]
         self._states = {number[node]: state for node, state in self._states.items()}
         parent = [NO_NODE, *(number[int(tree.parent[e, node])] for node in nodes[1:])]
-        reward, value = tree.reward[e, nodes].tolist(), tree.value[e, nodes].tolist()
+        reward, value = tree.reward[e, nodes], tree.value[e, nodes]
+        before, weight = _on_the_way(parent, reward, self._discount)
         return RecordedTree(
             parent=parent,
             action=tree.action[e, nodes].tolist(),
-            reward=[rounded(x) for x in reward],
-            value=[rounded(x) for x in value],
+            reward=_numbers(reward),
+            value=_numbers(value),
             visits=tree.visits[e, nodes].tolist(),
-            mean_return=_numbers(tree.mean_return[e, nodes]),
-            max_return=_numbers(tree.max_return[e, nodes]),
-            rollout_return=[rounded(x) for x in _rollout_returns(parent, reward, value, self._discount)],
+            mean_return=_numbers(before + weight * tree.mean_return[e, nodes]),
+            max_return=_numbers(before + weight * tree.max_return[e, nodes]),
+            rollout_return=_numbers(before + weight * (reward + self._discount * value)),
             terminated=tree.terminated[e, nodes].tolist(),
             fresh=tree.reached[e, nodes].tolist(),
             frame=[self._frame, *(self._frame_of(node) for node in range(1, len(nodes)))],
@@ -228,14 +244,18 @@ class EpisodeWriter:
         return nodes
 
 
-def _rollout_returns(parent: list[int], reward: list[float], value: list[float], discount: float) -> list[float]:
-    """g(root, node) of every node, equation 1; parents come before their children."""
-    depth, path_reward, returns = [0], [0.0], [discount * value[ROOT]]
+def _on_the_way(parent: list[int], reward: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarray]:
+    """For every node, the discounted rewards on the path from the root to its parent, and the node's own discount.
+
+    With these, g of a path that passes through a node is ``before + weight * g(node, end)``. Parents come before their
+    children.
+    """
+    before, weight = np.zeros(len(parent)), np.ones(len(parent))
     for node in range(1, len(parent)):
-        depth.append(depth[parent[node]] + 1)
-        path_reward.append(path_reward[parent[node]] + discount ** depth[node] * reward[node])
-        returns.append(path_reward[node] + discount ** (depth[node] + 1) * value[node])
-    return returns
+        above = parent[node]
+        before[node] = before[above] + weight[above] * reward[above]
+        weight[node] = weight[above] * discount
+    return before, weight
 
 
 def _numbers(values: np.ndarray | Tensor) -> list[float]:

@@ -2,6 +2,9 @@
 
 Every real step is a `Stage`: the real state, the imaginary steps, the search tree they left, the real action and its
 outcome. Each state is stored once, in `Recording.frames`, and referred to by its index there.
+
+All returns are g, the return of a path that starts at the root (the paper's equation 1): its predicted rewards and the
+value of its last node, discounted to the root, whose own reward is 0.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from thinker.errors import UserError
 
 FORMAT = "thinker-recording"
-VERSION = 1
+VERSION = 2
 """The version of the layout below; files of other versions are refused."""
 
 ViewKind = Literal["board", "image", "vector"]
@@ -37,7 +40,7 @@ class View:
 
     * board: a frame is one character per square, row by row: a tile's code in base 36, or ``?`` where the model
       predicts no tile, or several.
-    * image: a frame is a picture as a ``data:image/...`` address.
+    * image: a frame is a picture as a ``data:image/...`` URL.
     * vector: a frame is a list of numbers.
     """
 
@@ -45,7 +48,17 @@ class View:
     height: int = 1  # squares of a board, pixels of an image
     width: int = 1  # the same, or the numbers of a vector
     sprites: str | None = None  # of a board: a picture of all tiles side by side, in the order of their codes
+    names: list[str] | None = None  # of a vector: what each of its numbers is called
     tolerance: float = 0.0  # a prediction whose error is above it is shown as wrong
+
+
+@dataclass(frozen=True)
+class Renderings:
+    """Pictures of real states, rendered by the environment itself."""
+
+    height: int  # pixels
+    width: int
+    pictures: list[str]  # ``data:image/...`` URLs
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class ImaginedStep:
     frame: int | None  # the predicted state; None where the model gives none, or after a predicted end
     reward: float
     value: float
-    rollout_return: float  # g(root, node), equation 1
+    rollout_return: float  # g of the node
     planning_reward: float
     base_policy: list[float]  # [A] where the step was taken
     agent_policy: list[float] | None  # [A] that the action was drawn from; None where the actor does not tell
@@ -70,17 +83,18 @@ class ImaginedStep:
 class RecordedTree:
     """The search tree at the end of a stage, as columns with one entry per node.
 
-    Node 0 is the root; parents come before their children.
+    Node 0 is the root; parents come before their children. The root's ``max_return`` is the highest g in the
+    tree, that is the maximum of ``rollout_return``.
     """
 
     parent: list[int]  # -1 for the root
     action: list[int]  # into the node; -1 for the root of an episode's first stage
-    reward: list[float]
-    value: list[float]
-    visits: list[int]
-    mean_return: list[float]
-    max_return: list[float]
-    rollout_return: list[float]  # g(root, node)
+    reward: list[float]  # r; 0 for the root
+    value: list[float]  # v
+    visits: list[int]  # n: arrivals by an imaginary step; those at the root are of earlier stages
+    mean_return: list[float]  # mean g of all paths through the node
+    max_return: list[float]  # their highest g
+    rollout_return: list[float]  # g of the path that ends at the node
     terminated: list[bool]  # the model predicts that the episode ends there
     fresh: list[bool]  # reached in this stage; the others were carried over from the stage before
     frame: list[int | None]  # predicted state
@@ -96,6 +110,7 @@ class Stage:
     """One real step and the imaginary steps before it."""
 
     frame: int  # the real state
+    picture: int | None  # its rendering; None where the environment gives none
     steps: list[ImaginedStep]
     tree: RecordedTree
     action: int  # the real one
@@ -113,6 +128,7 @@ class Episode:
     level: int | None  # its index in the set of episodes, e.g. the held-out ones; None if unknown
     stages: list[Stage]
     final_frame: int | None  # the real state after the last real step
+    final_picture: int | None  # its rendering; None where the environment has already been reset
     end: End
     solved: bool | None  # None where the environment does not tell
 
@@ -139,6 +155,7 @@ class Recording:
     discount: float  # γ
     view: View
     frames: list[str | list[float]]
+    renderings: Renderings | None
     episodes: list[Episode]
     notes: dict[str, str] = field(default_factory=dict)  # shown as they are: the run, the command, ...
 
@@ -153,8 +170,8 @@ class Recording:
             raise RecordingError(f'not a recording: it does not say "format": "{FORMAT}"')
         if document.get("version") != VERSION:
             raise RecordingError(
-                f"the recording has version {document.get('version')!r}, but this version of thinker reads version "
-                f"{VERSION}; record again"
+                f"the recording has format version {document.get('version')!r}, but this release of thinker reads only "
+                f"version {VERSION}; record the episodes again"
             )
         values = {name: value for name, value in document.items() if name not in ("format", "version")}
         recording: Recording = _built(cls, values, "recording")
@@ -248,6 +265,7 @@ def _wrong(kind: Any, value: Any, where: str) -> RecordingError:
 def _check(recording: Recording) -> None:
     """Refuse indices out of range, so that readers of a recording need not check them."""
     num_actions, num_frames, view = len(recording.actions), len(recording.frames), recording.view
+    num_pictures = 0 if recording.renderings is None else len(recording.renderings.pictures)
 
     def index(value: int | None, size: int, where: str, lowest: int = 0) -> None:
         if value is not None and not lowest <= value < size:
@@ -264,16 +282,24 @@ def _check(recording: Recording) -> None:
             raise RecordingError(f"frames[{number}] is not a frame of kind {view.kind}")
         if view.kind == "board" and len(frame) != view.height * view.width:
             raise RecordingError(f"frames[{number}] has {len(frame)} squares; expected {view.height} x {view.width}")
+        if view.kind == "vector" and len(frame) != view.width:
+            raise RecordingError(f"frames[{number}] has {len(frame)} numbers; expected {view.width}")
         if view.kind == "image" and not str(frame).startswith("data:image/"):
             raise RecordingError(f"frames[{number}] is not a picture")
+    if view.names is not None and len(view.names) != view.width:
+        raise RecordingError(f"view.names has {len(view.names)} names for {view.width} numbers")
+    if recording.renderings is not None:
+        _check_renderings(recording.renderings)
     for e, episode in enumerate(recording.episodes):
         if not episode.stages:
             raise RecordingError(f"episodes[{e}] has no stages")
         index(episode.final_frame, num_frames, f"episodes[{e}].final_frame")
+        index(episode.final_picture, num_pictures, f"episodes[{e}].final_picture")
         for s, stage in enumerate(episode.stages):
             where = f"episodes[{e}].stages[{s}]"
             tree, size = stage.tree, len(stage.tree)
             index(stage.frame, num_frames, f"{where}.frame")
+            index(stage.picture, num_pictures, f"{where}.picture")
             index(stage.action, num_actions, f"{where}.action")
             policy(stage.agent_policy, f"{where}.agent_policy")
             if size == 0 or any(len(column) != size for column in vars(tree).values()):
@@ -289,3 +315,11 @@ def _check(recording: Recording) -> None:
                 index(step.frame, num_frames, f"{where}.steps[{i}].frame")
                 policy(step.base_policy, f"{where}.steps[{i}].base_policy")
                 policy(step.agent_policy, f"{where}.steps[{i}].agent_policy")
+
+
+def _check_renderings(renderings: Renderings) -> None:
+    if renderings.height < 1 or renderings.width < 1:
+        raise RecordingError("renderings have no size")
+    for number, picture in enumerate(renderings.pictures):
+        if not picture.startswith("data:image/"):
+            raise RecordingError(f"renderings.pictures[{number}] is not a picture")
