@@ -280,7 +280,7 @@ def fake_cuda() -> Iterator[None]:
 
 
 def assert_same_on_cuda(run: Callable[[torch.device], Any]) -> None:
-    """Assert that the tensors, in any nesting, that ``run(device)`` returns are on ``device`` and equal on both devices.
+    """Assert that what ``run(device)`` returns, tensors in any nesting, is on ``device`` and equal on both devices.
 
     Random numbers come from the CPU's generator, which begins with the same seed both times.
     """

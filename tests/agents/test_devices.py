@@ -36,7 +36,6 @@ def trained(device, *, raw, stage_length=3, **settings):
     }
 
 
-@pytest.mark.xfail(strict=True, reason="the learner's scale of the advantages stays on the CPU")
 @pytest.mark.parametrize("objective", ["v-trace", "ppo"])
 @pytest.mark.parametrize(
     ("raw", "settings"),

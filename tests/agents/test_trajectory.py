@@ -196,20 +196,14 @@ def test_a_trajectory_has_at_least_one_step():
         Trajectory(0, 2, 2)
 
 
-@pytest.mark.xfail(strict=True, reason="the tree of the next step is written, since the environment overwrites it")
-def test_what_was_seen_is_written_down_where_the_environment_does_not_copy():
-    def trees(copied):
-        env = noise_env(4)
-        env = ThinkerEnv(env.envs, env.model, stage_length=3, max_depth=2, discount=0.9, copy=copied, seed=1)
-        network = as_if_learned(build_network(env))
-        trajectory = trajectory_for(env, network, 2)
-        collect(env, begun(env, network, trajectory=trajectory), 6)
-        return trajectory.read().given.observation["tree"]
-
-    assert torch.equal(trees(True), trees(False))
+def test_an_environment_that_overwrites_its_observations_is_refused():
+    env = noise_env(4)
+    env = ThinkerEnv(env.envs, env.model, stage_length=3, max_depth=2, discount=0.9, copy=False, seed=1)
+    network = build_network(env)
+    with pytest.raises(UserError, match="copy=True"):
+        NetworkActor(network, env, trajectory=trajectory_for(env, network, 2))
 
 
-@pytest.mark.xfail(strict=True, reason="the steps before the reset stay in the unroll")
 def test_beginning_again_begins_a_new_unroll():
     env = noise_env(3)
     network = build_network(env)

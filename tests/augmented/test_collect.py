@@ -157,9 +157,6 @@ def test_success_is_told_of_every_episode():
     assert success.tolist() == expected
 
 
-@pytest.mark.xfail(
-    strict=True, reason="episodes before the first success are left out: success is shorter than returns"
-)
 def test_environments_that_tell_only_of_success_have_failed_elsewhere():
     success, expected = played_success(TellsSuccessOnly)
     assert success.tolist() == expected

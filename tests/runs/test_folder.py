@@ -75,7 +75,9 @@ def test_fresh_renames_the_old_run_and_loses_nothing(tmp_path):
             assert run.read_config()["settings"]["seed"] == seed
             assert not list(run.checkpoints.iterdir())
             checkpoint.save(run.checkpoints, seed, {})
-    seeds = {path.name: RunFolder(tmp_path, path.name).read_config()["settings"]["seed"] for path in tmp_path.glob("q*")}
+    seeds = {
+        path.name: RunFolder(tmp_path, path.name).read_config()["settings"]["seed"] for path in tmp_path.glob("q*")
+    }
     assert seeds == {"quick-1": 0, "quick-2": 1, "quick-3": 2, "quick": 3}
     assert checkpoint.load_latest(tmp_path / "quick-3" / "checkpoints") == (2, {})
 

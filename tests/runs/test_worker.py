@@ -235,6 +235,8 @@ def test_a_run_that_was_made_with_a_type_of_ones_own_needs_it_again(tmp_path, mo
 
 def test_environments_of_a_run_begin_with_the_runs_seed():
     settings = tiny("cartpole", environment=GymnasiumSpec("CartPole-v1"))
-    observations = [engine(dataclasses.replace(settings, seed=seed)).run.worker.env.real_observation for seed in (1, 1, 2)]
+    observations = [
+        engine(dataclasses.replace(settings, seed=seed)).run.worker.env.real_observation for seed in (1, 1, 2)
+    ]
     np.testing.assert_array_equal(observations[0], observations[1])
     assert (observations[0] != observations[2]).any()

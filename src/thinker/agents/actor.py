@@ -53,6 +53,10 @@ class NetworkActor:
                 f"the network is on {network.device}, but the environment's observations are on {env.device}; make it "
                 f"with device={str(network.device)!r}"
             )
+        if trajectory is not None and not env.copy:
+            raise UserError(
+                "a trajectory keeps observations, which ThinkerEnv(copy=False) overwrites; make it copy=True"
+            )
         self.network = network
         self.num_envs = env.num_envs
         self.greedy = greedy
@@ -75,6 +79,8 @@ class NetworkActor:
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
         """See `Actor`."""
         device = self.network.device
+        if self._trajectory is not None:
+            self._trajectory.restart()
         self._memory = self.network.initial_memory(self.num_envs)
         self._given = AgentInput(
             observation=self._converted(observation),
@@ -209,6 +215,8 @@ class NetworkActor:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """See `Actor`."""
         device = self.network.device
+        if self._trajectory is not None:
+            self._trajectory.restart()
 
         def under(prefix: str) -> dict[str, Tensor]:
             return {

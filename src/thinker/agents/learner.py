@@ -51,7 +51,7 @@ class ActorCriticLearner:
             eps=settings.adam_epsilon,
             fused=True,
         )
-        self._advantage_scale = RunningScale(range(len(network.reward_names)))
+        self._advantage_scale = RunningScale(range(len(network.reward_names))).to(network.device)
         self.loss_scales = {
             "policy": 1.0,
             **{f"value_{name}": settings.baseline_scale for name in network.reward_names},

@@ -73,6 +73,10 @@ class Trajectory:
         """Whether all steps of the unroll have been written; the next one begins a new unroll."""
         return self._written == self.num_steps
 
+    def restart(self) -> None:
+        """Forget the steps of an unroll that is not complete: they are not followed by what comes next."""
+        self._written = 0
+
     def write(
         self,
         given: AgentInput,

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from thinker.augmented.tree import NOTHING_WRONG, first_wrong_action
-from thinker.errors import UserError
+from thinker.errors import UnsupportedError, UserError
 from thinker.interfaces import NodeOutput
 
 Name = TypeVar("Name", bound=str)
@@ -30,7 +30,9 @@ def check_settings(stage_length: int, max_depth: int | None, discount: float, ou
 def check_names(argument: str, names: Iterable[Name], known: tuple[str, ...]) -> tuple[Name, ...]:
     """``names`` as a tuple, or an error that lists what can be asked for."""
     if isinstance(names, str):
-        raise TypeError(f"{argument} is a collection of names, not the string {names!r}; write {argument}=({names!r},)")
+        raise UnsupportedError(
+            f"{argument} is a collection of names, not the string {names!r}; write {argument}=({names!r},)"
+        )
     names = tuple(names)
     for name in names:
         if name not in known:

@@ -23,9 +23,9 @@ class EndedEpisodes:
 
 def collect(env: ThinkerEnv, actor: Actor, num_steps: int) -> EndedEpisodes:
     """Let ``actor`` take ``num_steps`` augmented steps, whole stages, from where it is."""
-    if num_steps % env.stage_length:
+    if num_steps < 1 or num_steps % env.stage_length:
         raise UserError(f"{num_steps} steps are not whole stages of {env.stage_length}; choose a multiple of that")
-    returns, lengths, success = [], [], []
+    returns, lengths, success, tells_success = [], [], [], False
     for _ in range(num_steps):
         decision = actor.act()
         observation, reward, terminated, truncated, info = env.step(decision.actions, policy=decision.policy)
@@ -35,11 +35,11 @@ def collect(env: ThinkerEnv, actor: Actor, num_steps: int) -> EndedEpisodes:
             episode = info["episode"]
             returns.append(episode["r"][ended])
             lengths.append(episode["l"][ended])
-            if "success" in episode:
-                success.append(episode["success"][ended])
+            tells_success = tells_success or "success" in episode
+            success.append(episode.get("success", np.zeros_like(ended))[ended])
     return EndedEpisodes(
         real_steps=num_steps // env.stage_length * env.num_envs,
         returns=np.concatenate([np.zeros(0), *returns]),
         lengths=np.concatenate([np.zeros(0, np.int64), *lengths]),
-        success=np.concatenate(success) if success else None,
+        success=np.concatenate(success) if tells_success else None,
     )

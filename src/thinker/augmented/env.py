@@ -364,6 +364,7 @@ class ThinkerEnv(VectorEnv):
         for name, array in state["tree"].items():
             getattr(self._tree, name)[...] = array
         self._nodes.load_state_dict(state["nodes"])
+        self._last_transition = None
         self._real.load_state_dict(state["real"])
         self._step, self._stage = int(state["step"]), int(state["stage"])
         self._observation, self._last_action = np.array(state["observation"]), np.array(state["last_action"])
@@ -398,6 +399,8 @@ class ThinkerEnv(VectorEnv):
 
     def search_tree(self) -> TreeView:
         """The search trees as they are now, read-only."""
+        if self._step == 0:
+            raise ResetNeeded("call reset() before search_tree()")
         return TreeView(self._tree, self._state_at)
 
     def _state_at(self, environment: int, node: int) -> np.ndarray | None:

@@ -34,8 +34,8 @@ class EpisodeTracker:
     def count(self, info: dict[str, Any], real: RealStep, ended: np.ndarray, now_ended: np.ndarray) -> None:
         """Count one real step; where episodes ``ended``, put their statistics into ``info``.
 
-        Statistics that a wrapper has already put there are kept. ``now_ended`` is where this very step ended an
-        episode, to be reported now or one stage later (see `RealStep`).
+        They replace those of a wrapper, which does not know of rows that wait. ``now_ended`` is where this very step
+        ended an episode, to be reported now or one stage later (see `RealStep`).
         """
         self._return += real.reward
         self._length += real.happened
@@ -46,15 +46,14 @@ class EpisodeTracker:
         if not ended.any():
             return
         now = time.perf_counter()
-        if "episode" not in info:
-            info["episode"] = {
-                "r": np.where(ended, self._return, 0.0),
-                "l": np.where(ended, self._length, 0),
-                "t": np.where(ended, now - self._start, 0.0),
-            }
-            info["_episode"] = ended.copy()
+        info["episode"] = {
+            "r": np.where(ended, self._return, 0.0),
+            "l": np.where(ended, self._length, 0),
+            "t": np.where(ended, now - self._start, 0.0),
+        }
+        info["_episode"] = ended.copy()
         if self._tells_success:
-            info["episode"] = {**info["episode"], "success": self._success & ended}
+            info["episode"]["success"] = self._success & ended
         self._return[ended] = 0
         self._length[ended] = 0
         self._success[ended] = False

@@ -20,7 +20,9 @@ class TreeView:
         self._return_sum, self._nodes, self._stage = tree.return_sum, tree.nodes, tree.stage
         self._state_of = state_of
         self.size = _read_only(tree.size)  # [E]  nodes in the tree
-        self.parent = _read_only(tree.parent)  # [E, N]  NO_NODE for the root
+        self.parent = _read_only(
+            tree.parent
+        )  # [E, N]  NO_NODE for the root, and for nodes dropped below a predicted end
         self.children = _read_only(tree.child)  # [E, N, A]  NO_NODE where never visited
         self.action = _read_only(tree.action)  # [E, N]  the action into the node, NO_ACTION at an episode's start
         self.reward = _read_only(tree.reward)  # [E, N]  0 for the root

@@ -138,7 +138,8 @@ def _make_envs(env: EnvironmentSource, num_envs: int, vectorization: str, option
         functions = [lambda: with_vectors(env(**options))] * num_envs
         vector: VectorEnv = made(functions, autoreset_mode=AutoresetMode.SAME_STEP)
         return vector
-    if vectorization == "native" or (vectorization == "auto" and env.startswith("thinker/")):
+    namespace, _, _ = gym.envs.registration.parse_env_id(env.rpartition(":")[2])
+    if vectorization == "native" or (vectorization == "auto" and namespace == "thinker"):
         return gym.make_vec(env, num_envs, vectorization_mode="vector_entry_point", **options)
     mode = "sync" if vectorization == "auto" else vectorization
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}

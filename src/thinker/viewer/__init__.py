@@ -2,7 +2,16 @@
 
 from thinker.viewer.page import write_page
 from thinker.viewer.recorder import Policy, record
-from thinker.viewer.recording import Episode, ImaginedStep, RecordedTree, Recording, RecordingError, Stage, View
+from thinker.viewer.recording import (
+    Episode,
+    ImaginedStep,
+    RecordedTree,
+    Recording,
+    RecordingError,
+    Renderings,
+    Stage,
+    View,
+)
 from thinker.viewer.video import write_video
 
 __all__ = [
@@ -12,6 +21,7 @@ __all__ = [
     "RecordedTree",
     "Recording",
     "RecordingError",
+    "Renderings",
     "Stage",
     "View",
     "record",

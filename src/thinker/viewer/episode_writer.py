@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +13,14 @@ from thinker.augmented import NO_NODE, ROOT, ThinkerEnv
 from thinker.interfaces import Decision
 from thinker.viewer.frames import FrameStore
 from thinker.viewer.recording import End, Episode, ImaginedStep, RecordedTree, Reset, Stage, rounded
+from thinker.viewer.rendering import Renderer
 
 
 class RealOutcome:
     """What the last real step of all E environments led to."""
 
-    def __init__(
-        self,
-        env: ThinkerEnv,
-        reward: np.ndarray,
-        reported: np.ndarray,
-        info: dict[str, Any],
-        pictures: Sequence[int | None],
-    ) -> None:
-        """``reward``, ``info``: from ``env.step``, and ``reported`` [E]: where it said that an episode has ended.
-
-        ``pictures`` [E]: the renderings of the environments as they are now.
-        """
+    def __init__(self, env: ThinkerEnv, reward: np.ndarray, reported: np.ndarray, info: dict[str, Any]) -> None:
+        """``reward``, ``info``: from ``env.step``, and ``reported`` [E]: where it said that an episode has ended."""
         transition = env.last_transition
         if transition is None:
             raise RuntimeError("no real step has been taken since the last reset")
@@ -42,7 +32,6 @@ class RealOutcome:
         self.reported = reported
         self.root_state = env.real_observation  # [E, *observation_shape]  where the next stage begins
         self.info = info
-        self.pictures = pictures
 
     def success(self, e: int) -> bool | None:
         """Whether the episode that was just reported was a success, if the environment tells."""
@@ -66,11 +55,19 @@ class EpisodeWriter:
     Call `begin` after the reset, then for every augmented step `decide` before it, and `imagine` or `act` after it.
     """
 
-    def __init__(self, env: ThinkerEnv, e: int, quota: int, frames: FrameStore, max_real_steps: int | None) -> None:
+    def __init__(
+        self,
+        env: ThinkerEnv,
+        e: int,
+        quota: int,
+        frames: FrameStore,
+        renderer: Renderer,
+        max_real_steps: int | None,
+    ) -> None:
         self.e = e
         self.episodes: list[Episode] = []
         self.done = False
-        self._quota, self._max_real_steps, self._frames = quota, max_real_steps, frames
+        self._quota, self._max_real_steps, self._frames, self._renderer = quota, max_real_steps, frames, renderer
         self._tree = env.search_tree()
         self._discount = env.discount
         self._forced_depth = np.inf if env.max_depth is None else env.max_depth
@@ -79,18 +76,18 @@ class EpisodeWriter:
         self._stages: list[Stage] = []
         self._followed: list[_Prediction] = []
 
-    def begin(self, state: np.ndarray, info: dict[str, Any], picture: int | None) -> None:
-        """An episode begins at the real ``state`` [*observation_shape], which ``picture`` is a rendering of."""
+    def begin(self, state: np.ndarray, info: dict[str, Any]) -> None:
+        """An episode begins at the real ``state`` [*observation_shape]."""
         self._level = _level(info, self.e)
         self._stages, self._followed = [], []
         self._final_picture: int | None = None
         if "evaluating" in info and not info["evaluating"][self.e]:
             self.done = True
         if not self.done:
-            self._begin_stage(state, picture)
+            self._begin_stage(state)
 
-    def _begin_stage(self, state: np.ndarray, picture: int | None) -> None:
-        self._frame, self._picture = self._frames.add_real(state), picture
+    def _begin_stage(self, state: np.ndarray) -> None:
+        self._frame, self._picture = self._frames.add_real(state), self._rendered()
         self._steps: list[ImaginedStep] = []
         self._states: dict[int, np.ndarray] = {}  # predicted, by node
 
@@ -146,15 +143,18 @@ class EpisodeWriter:
         self._waiting = False
         if outcome.reported[e]:
             self._end("terminated" if self._stages[-1].terminated else "truncated", outcome)
-            self.begin(outcome.root_state[e], outcome.info, outcome.pictures[e])
+            self.begin(outcome.root_state[e], outcome.info)
         elif outcome.terminated[e] or outcome.truncated[e]:
-            self._waiting, self._final_picture = True, outcome.pictures[e]
+            self._waiting, self._final_picture = True, self._rendered()
         elif len(self._stages) == self._max_real_steps:
-            self._final_picture = outcome.pictures[e]
+            self._final_picture = self._rendered()
             self._end("unfinished", outcome)
             self.done = True
         else:
-            self._begin_stage(outcome.root_state[e], outcome.pictures[e])
+            self._begin_stage(outcome.root_state[e])
+
+    def _rendered(self) -> int | None:
+        return None if self._frames.view.sprites is not None else self._renderer.picture(self.e)
 
     def _end_stage(self, outcome: RealOutcome) -> None:
         e, tree = self.e, self._recorded_tree

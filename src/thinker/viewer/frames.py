@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import io
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from gymnasium import spaces
 from PIL import Image
 
+from thinker.viewer.encoding import compact_url, png_url
 from thinker.viewer.recording import View, rounded
 
 CODES = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -30,7 +29,7 @@ PALETTE = (
 """Colours of tiles without pictures, on the page and in videos."""
 _LARGEST_SIDE = 160  # pixels of a picture in the recording
 _MOST_NUMBERS = 256  # of a vector
-_PICTURE_LETTERS = 2_200  # pictures whose address is longer as PNG are kept as WebP, of the best quality that fits
+_MOST_CHARACTERS = 2_200  # of a picture in the recording
 _TOLERANCE = 0.02  # mean error of a predicted picture or vector, in units of the observations' range
 
 
@@ -42,9 +41,13 @@ class FrameStore:
             everything else as vectors.
         tile_pictures: uint8 [tiles, P, P, 3], used to draw boards with that many tiles; other boards are drawn with
             the colours of `PALETTE`.
+        names: of the numbers of a vector, in the order of the flattened state; where their count does not fit, the
+            numbers are named by their index.
     """
 
-    def __init__(self, space: spaces.Box, *, tile_pictures: np.ndarray | None = None) -> None:
+    def __init__(
+        self, space: spaces.Box, *, tile_pictures: np.ndarray | None = None, names: Sequence[str] = ()
+    ) -> None:
         self.frames: list[str | list[float]] = []
         self._index: dict[bytes, int] = {}
         self._space = space
@@ -56,8 +59,10 @@ class FrameStore:
             picture = self._picture(np.zeros(shape, space.dtype))
             self.view = View("image", height=picture.height, width=picture.width, tolerance=_TOLERANCE)
         else:
-            count = min(int(np.prod(shape)), _MOST_NUMBERS)
-            self.view = View("vector", width=max(count, 1), tolerance=_TOLERANCE)
+            size = int(np.prod(shape))
+            shown = range(min(size, _MOST_NUMBERS))
+            fitting = [str(names[i] if len(names) == size else i) for i in shown]
+            self.view = View("vector", width=max(len(shown), 1), names=fitting, tolerance=_TOLERANCE)
         # What an error is measured by: the declared range, or where there is none the range seen in real states.
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         self._bounded = np.isfinite(low) & np.isfinite(high) & (high - low < 1e4)
@@ -92,7 +97,7 @@ class FrameStore:
             return "".join(CODES[code] if code >= 0 else UNCLEAR for code in codes.ravel().tolist())
         if self.view.kind == "vector":
             return [rounded(x) for x in np.nan_to_num(state.ravel()[:_MOST_NUMBERS].astype(np.float64)).tolist()]
-        return _compact(self._picture(state))
+        return compact_url(self._picture(state), _MOST_CHARACTERS)
 
     def _picture(self, state: np.ndarray) -> Image.Image:
         """The newest picture of a stack, at most `_LARGEST_SIDE` pixels high and wide."""
@@ -128,26 +133,8 @@ def _sprites(tile_pictures: np.ndarray | None, tiles: int) -> str | None:
     side = pictures.shape[1] if pictures.ndim > 1 else 0
     if pictures.dtype != np.uint8 or pictures.shape != (tiles, side, side, 3):
         return None
-    return _address(Image.fromarray(np.concatenate(list(pictures), axis=1)), "PNG")
+    return png_url(Image.fromarray(np.concatenate(list(pictures), axis=1)))
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:
     return shape[0] <= shape[-1]
-
-
-def _compact(picture: Image.Image) -> str:
-    """Encode a picture as well as fits in `_PICTURE_LETTERS`, since a page holds thousands of them."""
-    half = picture.resize((max(1, picture.width // 2), max(1, picture.height // 2)), Image.Resampling.BOX)
-    address = _address(picture, "PNG")
-    for smaller, quality in ((picture, 75), (picture, 40), (half, 40), (half, 10)):
-        if len(address) <= _PICTURE_LETTERS:
-            break
-        address = _address(smaller, "WEBP", quality)
-    return address
-
-
-def _address(picture: Image.Image, kind: str, quality: int = 0) -> str:
-    data = io.BytesIO()
-    options: dict[str, Any] = {"quality": quality} if kind == "WEBP" else {"optimize": True}
-    picture.save(data, kind, **options)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"

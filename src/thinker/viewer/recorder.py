@@ -21,6 +21,7 @@ from thinker.interfaces import Actor, Decision
 from thinker.viewer.episode_writer import EpisodeWriter, RealOutcome
 from thinker.viewer.frames import FrameStore
 from thinker.viewer.recording import Recording
+from thinker.viewer.rendering import Renderer
 
 Policy = Callable[[dict[str, Any], dict[str, Any]], "Decision | Tensor | np.ndarray"]
 """(observation, info) of `ThinkerEnv.reset` or `ThinkerEnv.step` -> a `Decision`, or only its actions [E, 2]."""
@@ -34,6 +35,7 @@ def record(
     seed: int | None = None,
     max_real_steps: int | None = None,
     action_names: Sequence[str] | None = None,
+    observation_names: Sequence[str] | None = None,
     title: str = "",
     notes: dict[str, str] | None = None,
 ) -> Recording:
@@ -45,10 +47,14 @@ def record(
     Predicted states are recorded where ``env`` keeps them: make it with ``keep_states=True``, or let it observe
     ``"predicted_state"``. Otherwise, and where the model predicts no states, the recording has no imagined frames.
 
-    Three entries of ``env.envs.metadata`` are used if present: ``"action_names"``, ``"tile_pictures"`` (uint8
-    [tiles, P, P, 3], for observations that are one-hot planes [tiles, H, W]) and ``"success"`` (see `ThinkerEnv`). Two
-    entries of ``info`` are: ``"level"`` (an integer that tells which episode of a set is played) and ``"evaluating"``
-    (False in environments that have no episode left to play; these are not recorded any further).
+    Environments made with ``render_mode="rgb_array"`` are rendered before each real step, for pictures of the real
+    states. Boards that are drawn with ``"tile_pictures"`` need none.
+
+    Some entries of ``env.envs.metadata`` are used if present: ``"action_names"``, ``"observation_names"`` (for vectors:
+    the names of their numbers), ``"tile_pictures"`` (uint8 [tiles, P, P, 3], for observations that are one-hot planes
+    [tiles, H, W]) and ``"success"`` (see `ThinkerEnv`). Two entries of ``info`` are: ``"level"`` (an integer that tells
+    which episode of a set is played) and ``"evaluating"`` (False in environments that have no episode left to play;
+    these are not recorded any further).
 
     Args:
         env: the augmented environment. Its sink, if any, receives the transitions as always.
@@ -56,7 +62,8 @@ def record(
         episodes: how many to record.
         seed: passed to ``env.reset``.
         max_real_steps: leave an episode unfinished after this many real steps, and record no more of its environment.
-        action_names: names of the A actions; default: those in the metadata, or else their numbers.
+        action_names: names of the A actions; default: those in the metadata, or else their indices.
+        observation_names: names of the numbers of an observation that is a vector; default: as for actions.
         title: title of the page.
         notes: shown on the page as they are, such as the name of the run.
     """
@@ -64,16 +71,20 @@ def record(
         raise UserError(f"episodes is {episodes}; it must be at least 1")
     if max_real_steps is not None and max_real_steps < 1:
         raise UserError(f"max_real_steps is {max_real_steps}; it must be at least 1, or None for no limit")
-    names = _action_names(env, action_names)
+    metadata = env.envs.metadata
     space = cast(spaces.Box, env.envs.single_observation_space)  # ThinkerEnv accepts no other
-    frames = FrameStore(space, tile_pictures=env.envs.metadata.get("tile_pictures"))
+    names = _names("action", action_names, metadata, env.num_actions) or [str(a) for a in range(env.num_actions)]
+    numbers = _names("observation", observation_names, metadata, int(np.prod(space.shape)))
+    frames = FrameStore(space, tile_pictures=metadata.get("tile_pictures"), names=numbers)
     acting = _as_actor(actor)
     quotas = [len(range(e, episodes, env.num_envs)) for e in range(min(env.num_envs, episodes))]
-    writers = [EpisodeWriter(env, e, quota, frames, max_real_steps) for e, quota in enumerate(quotas)]
 
     observation, info = env.reset(seed=seed)
     acting.begin(observation, info)
+    renderer = Renderer(env)
+    renderer.render()
     real_states = env.real_observation
+    writers = [EpisodeWriter(env, e, quota, frames, renderer, max_real_steps) for e, quota in enumerate(quotas)]
     for writer in writers:
         writer.begin(real_states[writer.e], info)
     while not all(writer.done for writer in writers):
@@ -84,6 +95,7 @@ def record(
         observation, reward, terminated, truncated, info = env.step(decision.actions, decision.policy)
         acting.observe(decision, observation, reward, terminated, truncated, info)
         if is_real:
+            renderer.render()
             outcome = RealOutcome(env, reward, terminated | truncated, info)
             for writer in writers:
                 writer.act(outcome)
@@ -99,6 +111,7 @@ def record(
         discount=env.discount,
         view=frames.view,
         frames=frames.frames,
+        renderings=renderer.renderings,
         episodes=[episode for writer in writers for episode in writer.episodes],
         notes=dict(notes or {}),
     )
@@ -151,14 +164,15 @@ def _as_actor(actor: Actor | Policy) -> Actor:
     return _PolicyActor(actor)
 
 
-def _action_names(env: ThinkerEnv, names: Sequence[str] | None) -> list[str]:
-    """The names given, or those of the environments if there is one for each action, or else numbers."""
-    if names is not None:
-        if len(names) != env.num_actions:
-            raise UserError(f"action_names has {len(names)} names, but the environments have {env.num_actions} actions")
-        return [str(name) for name in names]
-    known = env.envs.metadata.get("action_names", ())
-    return [str(name) for name in (known if len(known) == env.num_actions else range(env.num_actions))]
+def _names(kind: str, given: Sequence[str] | None, metadata: dict[str, Any], count: int) -> list[str]:
+    """The names given, or those of the environments if there is one for each, or else none."""
+    if given is not None and len(given) != count:
+        raise UserError(f"{kind}_names has {len(given)} names, but the environments have {count} {_COUNTED[kind]}")
+    names = metadata.get(f"{kind}_names", ()) if given is None else given
+    return [str(name) for name in names] if len(names) == count else []
+
+
+_COUNTED = {"action": "actions", "observation": "numbers in an observation"}
 
 
 def _name_of(env: ThinkerEnv) -> str:
