@@ -18,8 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
-from thinker import ThinkerEnv
-from thinker.world_model import NodeOutput
+from thinker import NodeOutput, ThinkerEnv
 
 A, K, L = 5, 20, 5
 

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import thinker
-from thinker.nn.sizes import VectorSize
-from thinker.world_model.trainer import TrainerSettings
 
 SOLVED = 475.0  # the mean return of 100 episodes at which Gymnasium calls CartPole-v1 solved
 
@@ -181,7 +179,7 @@ def train(
         policy.scale.train()(batch["inputs"])  # after the update, so that the ratios above were 1 at first
         policy.scale.eval()
 
-        metrics = getattr(env.learner, "metrics", {})  # of the model's trainer; there is none beside a simulator
+        metrics = getattr(env.sink, "metrics", {})  # of the model's trainer; there is none beside a simulator
         losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
         progress.model_losses.append(losses)
         if rollout % 10 == 9 or rollout == rollouts - 1:
@@ -206,8 +204,10 @@ def make_cartpole(stage_length: int, seed: int, real_steps: int) -> thinker.Thin
         discount=0.99,
         observe=("tree", "real_state"),
         seed=seed,
-        model_size=VectorSize(channels=64),
-        training=TrainerSettings(learning_rate=1e-3, warm_up_transitions=1_000, replay_ratio=4),
+        model=thinker.DualModelSpec(
+            size=thinker.VectorSize(channels=64),
+            training=thinker.TrainerSettings(learning_rate=1e-3, warm_up_transitions=1_000, replay_ratio=4),
+        ),
         total_transitions=real_steps,
     )
 

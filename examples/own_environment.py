@@ -4,7 +4,9 @@
     python examples/own_environment.py --quick    # about half a minute
 
 The learner is the PPO of own_algorithm.py, the world model is learned from scratch. `docs/own_environment.md` is the
-guide to this file.
+guide to this file. The agent that comes with Thinker learns the task as well, from the folder of this file:
+
+    thinker train gymnasium --environment.id own_environment:examples/Docking-v0
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ import torch
 from own_algorithm import Policy, PPOSettings, Progress, train
 
 import thinker
-from thinker.nn.sizes import VectorSize
-from thinker.world_model.trainer import TrainerSettings
 
 ENV_ID = "examples/Docking-v0"
 
@@ -51,7 +51,7 @@ class Docking(gym.Env[np.ndarray, np.int64]):
         lost = abs(self.position) > 1
         docked = abs(self.position - self.station) < self.near and abs(self.velocity) < 1.5 * self.thrust
         reward = -1.0 if lost else 1.0 if docked else -0.01
-        return self._observe(), reward, lost or docked, False, {}
+        return self._observe(), reward, lost or docked, False, {"is_success": docked}  # counted where it is told
 
     def _observe(self) -> np.ndarray:
         return np.array([self.position, self.velocity, self.station], np.float32)
@@ -93,8 +93,10 @@ def main(
 
     env = make(
         seed=chosen.seed,
-        model_size=VectorSize(channels=64),
-        training=TrainerSettings(learning_rate=1e-3, warm_up_transitions=500),
+        model=thinker.DualModelSpec(
+            size=thinker.VectorSize(channels=64),
+            training=thinker.TrainerSettings(learning_rate=1e-3, warm_up_transitions=500),
+        ),
         total_transitions=settings.real_steps,
     )
     # The same model without its trainer: playing there teaches it nothing, so it measures and nothing else.

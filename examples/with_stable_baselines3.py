@@ -18,7 +18,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 import thinker
-from thinker.world_model.trainer import TrainerSettings
+
+MODELS: dict[str, thinker.ModelSpec] = {
+    "learned": thinker.DualModelSpec(
+        training=thinker.TrainerSettings(learning_rate=1e-3, warm_up_transitions=200),
+    ),
+    "simulator": thinker.SimulatorSpec(),
+}
 
 
 class ThinkerVecEnv(VecEnv):
@@ -30,7 +36,9 @@ class ThinkerVecEnv(VecEnv):
 
     def __init__(self, env: thinker.ThinkerEnv) -> None:
         if env.output != "numpy":
-            raise ValueError(f"Stable-Baselines3 needs NumPy arrays, but the environment has output={env.output!r}")
+            raise thinker.UserError(
+                f"Stable-Baselines3 needs NumPy arrays, but the environment has output={env.output!r}"
+            )
         self.env = env
         self._actions = np.zeros((env.num_envs, 2), np.int64)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -106,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> PPO:
     parser = argparse.ArgumentParser(description="Stable-Baselines3's PPO on the Thinker-augmented MDP.")
     parser.add_argument("--view", choices=("single", "vector"), default="vector")
     parser.add_argument("--env", default="CartPole-v1", help="the name of a Gymnasium environment")
-    parser.add_argument("--model", default="dual-feature", help="a learned world model by name, or 'simulator'")
+    parser.add_argument("--model", choices=MODELS, default="learned", help="the world model to search in")
     parser.add_argument("--steps", type=int, default=50_000, help="augmented steps, all environments together")
     parser.add_argument("--stage-length", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -114,11 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> PPO:
     env, discount = make(
         chosen.view,
         chosen.env,
-        model=chosen.model,
+        model=MODELS[chosen.model],
         stage_length=chosen.stage_length,
         discount=0.99,
         seed=chosen.seed,
-        training=TrainerSettings(learning_rate=1e-3, warm_up_transitions=200),
     )
     ppo = train(env, discount, chosen.steps, seed=chosen.seed, verbose=1)
     env.close()

@@ -41,7 +41,7 @@ def test_stats_counts_solved_unsolvable_and_given_up_levels_apart(
     )
     assert lines["levels"] == "3"
     assert lines["size"] == "5x6"
-    assert lines["boxes"] == "1 (2 levels), 2 (1 levels)"
+    assert lines["boxes"] == "1 (2 levels), 2 (1 level)"
     assert lines["solved"] == "1"
     assert lines["unsolvable"] == "1"
     assert lines["given_up"].startswith("1 ")

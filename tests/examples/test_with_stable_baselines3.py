@@ -12,8 +12,6 @@ from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecMonitor
 
 import thinker
-from thinker.nn.sizes import TilesSize
-from thinker.world_model.trainer import TrainerSettings
 
 STEPS = 2_000
 FINISHED: list[float] = []  # the returns of all episodes of LedgerEnv, kept by itself
@@ -47,15 +45,14 @@ class LedgerEnv(gym.Env):
 
 gym.register("tests/Ledger-v0", entry_point=LedgerEnv)
 
-TRAINING = TrainerSettings(warm_up_transitions=100, batch_size=16, learning_rate=1e-3)
+TRAINING = thinker.TrainerSettings(warm_up_transitions=100, batch_size=16, learning_rate=1e-3)
 SOKOBAN = {"size": 5, "boxes": 1, "max_steps": 20}
 OPTIONS = {
-    "learned CartPole": {"env_id": "CartPole-v1", "training": TRAINING},
+    "learned CartPole": {"env_id": "CartPole-v1", "model": thinker.DualModelSpec(training=TRAINING)},
     "learned Sokoban": {
         "env_id": "thinker/Sokoban-v0",
         "env_options": SOKOBAN,
-        "model_size": TilesSize(channels=8),
-        "training": TRAINING,
+        "model": thinker.DualModelSpec(size=thinker.TilesSize(channels=8), training=TRAINING),
     },
     "simulated Sokoban": {"env_id": "thinker/Sokoban-v0", "env_options": SOKOBAN, "model": "simulator"},
 }
@@ -100,9 +97,9 @@ def test_ppo_takes_2000_steps(view, which):
     assert len(losses) >= 4
     assert all(np.isfinite(value) and value != 0 for value in losses.values())
     if which.startswith("learned"):
-        learner = env.vector_env.learner if view == "single" else env.env.learner
-        assert learner.collected_transitions == monitored.real_steps
-        assert learner.trained_transitions > 0
+        trainer = env.vector_env.sink if view == "single" else env.env.sink
+        assert trainer.collected_transitions == monitored.real_steps
+        assert trainer.trained_transitions > 0
 
 
 @pytest.mark.parametrize("view", ["single", "vector", "monitored vector"])
@@ -159,7 +156,7 @@ def test_the_adapters_seed_decides_the_episodes():
 
 
 def test_the_adapter_wants_numpy_arrays():
-    with pytest.raises(ValueError, match="output='torch'"):
+    with pytest.raises(thinker.UserError, match="output='torch'"):
         with_stable_baselines3.ThinkerVecEnv(thinker.make("CartPole-v1", num_envs=2))
 
 

@@ -253,11 +253,13 @@ class ActorCriticLearner:
             if saved:
                 # Averages must lie in memory as the parameter does: the fused optimiser goes through both in order.
                 self._optimiser.state[parameter] = {
-                    part: torch.empty_like(parameter).copy_(value) if value.ndim else value.clone()
+                    part: torch.empty_like(parameter).copy_(value)
+                    if value.ndim
+                    else value.to(parameter.device, copy=True)
                     for part, value in saved.items()
                 }
         self.updates = int(state["updates"])
-        self._generator.set_state(state["generator"])
+        self._generator.set_state(state["generator"].cpu())
 
 
 def _log_prob(unroll: Unroll, logits: Tensor, reset_logits: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class EpisodeWriter:
             self._begin_stage(state)
 
     def _begin_stage(self, state: np.ndarray) -> None:
-        self._frame, self._picture = self._frames.add_real(state), self._rendered()
+        self._frame, self._picture = self._frames.add_real(state), self._renderer.picture(self.e)
         self._steps: list[ImaginedStep] = []
         self._states: dict[int, np.ndarray] = {}  # predicted, by node
 
@@ -145,16 +145,13 @@ class EpisodeWriter:
             self._end("terminated" if self._stages[-1].terminated else "truncated", outcome)
             self.begin(outcome.root_state[e], outcome.info)
         elif outcome.terminated[e] or outcome.truncated[e]:
-            self._waiting, self._final_picture = True, self._rendered()
+            self._waiting, self._final_picture = True, self._renderer.picture(self.e)
         elif len(self._stages) == self._max_real_steps:
-            self._final_picture = self._rendered()
+            self._final_picture = self._renderer.picture(self.e)
             self._end("unfinished", outcome)
             self.done = True
         else:
             self._begin_stage(outcome.root_state[e])
-
-    def _rendered(self) -> int | None:
-        return None if self._frames.view.sprites is not None else self._renderer.picture(self.e)
 
     def _end_stage(self, outcome: RealOutcome) -> None:
         e, tree = self.e, self._recorded_tree

@@ -14,7 +14,7 @@ from thinker.viewer.frames import PALETTE
 from thinker.viewer.recording import Recording
 
 _TEMPLATE, _STYLE = "page.html", "page.css"
-_SCRIPTS = ("recording.js", "frames.js", "stage.js", "tree.js", "playback.js")
+_SCRIPTS = ("recording.js", "frames.js", "vectors.js", "header.js", "game.js", "stage.js", "tree.js", "playback.js")
 """One script on the page: each file uses what those before it define."""
 
 
@@ -32,7 +32,7 @@ def page_text(recording: Recording) -> str:
     palette = f"const palette = {json.dumps(PALETTE)};"
     script = "\n".join(['"use strict";', "(() => {", palette, *map(_asset, _SCRIPTS), "})();"])
     parts = {
-        "title": html.escape(recording.title or "A plan"),
+        "title": html.escape(recording.title or "Plans"),
         "style": _asset(_STYLE),
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

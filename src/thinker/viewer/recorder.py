@@ -81,7 +81,7 @@ def record(
 
     observation, info = env.reset(seed=seed)
     acting.begin(observation, info)
-    renderer = Renderer(env)
+    renderer = Renderer(env, wanted=frames.view.sprites is None)
     renderer.render()
     real_states = env.real_observation
     writers = [EpisodeWriter(env, e, quota, frames, renderer, max_real_steps) for e, quota in enumerate(quotas)]

@@ -24,12 +24,13 @@ _MOST_CHARACTERS = 6_000
 class Renderer:
     """Renders the real environments of ``env`` as far as they can, and keeps the pictures that are asked for.
 
-    They must have been reset, and made with render mode "rgb_array".
+    They must have been reset, and made with render mode "rgb_array". Where pictures are not ``wanted``, nothing is
+    rendered.
     """
 
-    def __init__(self, env: ThinkerEnv) -> None:
+    def __init__(self, env: ThinkerEnv, *, wanted: bool) -> None:
         self._env = env
-        self._works = env.render_mode == "rgb_array" and _may_render(env)
+        self._works = wanted and env.render_mode == "rgb_array" and _may_render(env)
         self._rendered: Sequence[Any] | None = None  # [E] of uint8 [H, W, 3]
         self._pictures: list[str] = []
         self._index: dict[bytes, int] = {}

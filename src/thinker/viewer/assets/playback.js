@@ -1,4 +1,4 @@
-// Moving through the recording: buttons, keys, playing.
+// Moving through the recording: buttons, keys, playing, and the address of the place that is shown.
 function drawSelection() {
   markThoughts();
   markNode();
@@ -23,8 +23,9 @@ function chooseStage(index) {
   at.thought = null;
   at.node = 0;
   drawAll();
+  writeAddress();
 }
-function chooseEpisode(index) {
+function chooseEpisode(index, step = 0) {
   pause();
   at.episode = Math.max(0, Math.min(episodes.length - 1, index));
   [...$("episodes").children].forEach((button, each) =>
@@ -34,10 +35,9 @@ function chooseEpisode(index) {
     outer = list.getBoundingClientRect(),
     inner = list.children[at.episode].getBoundingClientRect();
   if (inner.left < outer.left || inner.right > outer.right) list.scrollLeft += inner.left - outer.left - 40;
-  at.stage = 0;
   drawTimeline();
   drawExpectation();
-  chooseStage(0);
+  chooseStage(step);
 }
 function chooseThought(index) {
   const steps = isOver() ? [] : stage().steps;
@@ -79,11 +79,52 @@ const step = (by) => {
   chooseStage(at.stage + by);
 };
 
+// plan.html#episode=2&step=5: both are counted from 1, and the step after the last one is the final state.
+let writtenAt = 0,
+  writing = null;
+function writeAddress() {
+  // Browsers refuse to change the address very often.
+  const wait = writtenAt + 400 - Date.now();
+  if (wait > 0) {
+    writing ??= window.setTimeout(() => {
+      writing = null;
+      writeAddress();
+    }, wait);
+    return;
+  }
+  writtenAt = Date.now();
+  window.history.replaceState(null, "", `#episode=${at.episode + 1}&step=${at.stage + 1}`);
+}
+// Goes to the place in the address; false if it names none.
+function followAddress() {
+  const wanted = new URLSearchParams(window.location.hash.slice(1));
+  if (!wanted.has("episode") && !wanted.has("step")) return false;
+  const counted = (name) => {
+    const text = wanted.get(name) ?? "1";
+    return /^[1-9]\d{0,8}$/.test(text) ? Number(text) - 1 : -1;
+  };
+  const [index, stage] = [counted("episode"), counted("step")];
+  if (!episodes[index] || stage < 0 || stage > episodes[index].stages.length) return false;
+  chooseEpisode(index, stage);
+  return true;
+}
+
 $("first").addEventListener("click", () => step(-Infinity));
 $("back").addEventListener("click", () => step(-1));
 $("play").addEventListener("click", play);
 $("next").addEventListener("click", () => step(1));
 $("last").addEventListener("click", () => step(Infinity));
+$("more").addEventListener("click", () => $("rollouts").scrollBy({ top: 0.8 * $("rollouts").clientHeight }));
+$("rollouts").addEventListener("scroll", markMoreRollouts);
+const scrollEpisodes = (by) => $("episodes").scrollBy({ left: by * 0.8 * $("episodes").clientWidth });
+$("episodes-left").addEventListener("click", () => scrollEpisodes(-1));
+$("episodes-right").addEventListener("click", () => scrollEpisodes(1));
+$("episodes").addEventListener("scroll", markMoreEpisodes);
+$("help").addEventListener("click", () => $("legend").showModal());
+$("legend-close").addEventListener("click", () => $("legend").close());
+$("legend").addEventListener("click", (event) => {
+  if (event.target === $("legend")) $("legend").close(); // beside it
+});
 $("tree").addEventListener("click", (event) => {
   const node = event.target.getAttribute("data-node");
   if (node !== null) chooseNode(Number(node));
@@ -102,6 +143,10 @@ $("timeline").addEventListener("pointermove", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+  if ($("legend").open) {
+    if (event.key === "?") $("legend").close();
+    return;
+  }
   const moves = {
     ArrowRight: () => step(1),
     ArrowLeft: () => step(-1),
@@ -118,6 +163,7 @@ document.addEventListener("keydown", (event) => {
     },
     "[": () => chooseEpisode(at.episode - 1),
     "]": () => chooseEpisode(at.episode + 1),
+    "?": () => $("legend").showModal(),
     Escape: () => {
       pause();
       chooseThought(-1);
@@ -128,12 +174,13 @@ document.addEventListener("keydown", (event) => {
   moves[event.key]();
 });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+window.addEventListener("hashchange", followAddress);
+window.addEventListener("resize", () => {
+  markMoreEpisodes();
+  if (episodes.length) drawStage();
+});
 
 drawHeader();
-if (episodes.length) {
-  chooseEpisode(0);
-  // page.html#episode=2&step=5 opens there, counted from 1.
-  const wanted = new URLSearchParams(window.location.hash.slice(1));
-  if (wanted.has("episode")) chooseEpisode(Number(wanted.get("episode")) - 1 || 0);
-  if (wanted.has("step")) chooseStage(Number(wanted.get("step")) - 1 || 0);
-} else put($("rollouts"), make("p", "empty", "The recording has no episodes."));
+markMoreEpisodes();
+if (!episodes.length) put($("rollouts"), make("p", "empty", "The recording has no episodes."));
+else if (!followAddress()) chooseEpisode(0);

@@ -1,7 +1,7 @@
 // The recording, where the reader is in it, and what its stages say. Every text of the recording is put on the page
 // through textContent; none is ever parsed as markup.
 const recording = JSON.parse(document.getElementById("recording").textContent);
-const { view, frames, episodes, actions } = recording;
+const { view, frames, renderings, episodes, actions } = recording;
 const at = { episode: 0, stage: 0, thought: null, node: 0 }; // thought: index of the imaginary step, null for all
 let timer = null;
 
@@ -22,13 +22,13 @@ function svg(tag, attributes, text) {
   if (text !== undefined) element.textContent = text;
   return element;
 }
-const number = (x, digits = 2) =>
-  x === null || x === undefined
-    ? "–"
-    : x
-        .toFixed(digits)
-        .replace("-", "−")
-        .replace(/^−(0\.?0*)$/, "$1");
+// Two decimals, and fewer of large numbers.
+const number = (x) => {
+  if (x === null || x === undefined) return "–";
+  const size = Math.abs(x);
+  const text = x.toFixed(size < 100 ? 2 : size < 1000 ? 1 : 0);
+  return text.replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
+};
 const signed = (x) => (x > 0 ? "+" : "") + number(x);
 const percent = (x) => (x === null || x === undefined ? "–" : `${Math.round(100 * x)} %`);
 const glyphs = { up: "↑", down: "↓", left: "←", right: "→", noop: "·" };
@@ -36,11 +36,21 @@ const glyphs = { up: "↑", down: "↓", left: "←", right: "→", noop: "·" }
 const isShort = (action) => actions[action].length <= 4;
 const arrow = (action) => glyphs[actions[action].toLowerCase()];
 const glyph = (action) => arrow(action) || (isShort(action) ? actions[action] : String(action));
+// A number of an observation: three significant digits.
+const short = (x) => {
+  const [digits, exponent] = x.toPrecision(3).split("e");
+  const plain = digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
+  return `${plain}${exponent ? `e${Number(exponent)}` : ""}`.replaceAll("-", "−");
+};
 const named = (action) => (isShort(action) && !arrow(action) ? actions[action] : `${glyph(action)} ${actions[action]}`);
 const episode = () => episodes[at.episode];
 const stage = () => episode().stages[Math.min(at.stage, episode().stages.length - 1)];
 const isOver = () => at.stage >= episode().stages.length; // after the last real step: the final state
-const fact = (name, value) => [make("dt", "", name), make("dd", "", value)];
+const fact = (name, value, meaning = "") => {
+  const term = make("dt", "", name);
+  term.title = meaning;
+  return [term, make("dd", "", value)];
+};
 const key = (colour, text) => {
   const dot = make("span", "dot");
   dot.style.background = colour;
@@ -55,9 +65,13 @@ const depthOf = (tree, node) => {
   }
   return depth;
 };
+// The node with the highest g. The first one of several.
+const bestNode = (tree) => tree.rollout_return.indexOf(Math.max(...tree.rollout_return));
+const whyNothing = (tree, node) =>
+  tree.terminated[tree.parent[node]] ? "after the predicted end" : "no predicted state";
 const isWrong = (tree, node) => tree.error[node] !== null && tree.error[node] > view.tolerance;
 const isRight = (tree, node) => tree.error[node] !== null && tree.error[node] <= view.tolerance;
-// The real state that a followed prediction is to be compared with.
+// The real state that a prediction is compared with, if the real actions led there.
 function truthOf(node) {
   const tree = stage().tree;
   if (tree.error[node] === null) return null;
@@ -79,12 +93,14 @@ function rolloutsOf(one) {
 }
 const rewards = episodes.flatMap((one) => one.stages.map((s) => s.reward)).sort((a, b) => a - b);
 const usual = rewards[Math.floor(rewards.length / 2)] ?? 0;
-function happened(one, index) {
-  const s = one.stages[index],
-    isEnd = index === one.stages.length - 1;
-  if (isEnd && one.solved === true) return "solved";
-  if (isEnd && one.solved === false && one.end !== "unfinished") return "failed";
-  if (s.reward > usual + 1e-6) return "gain";
-  return s.reward < usual - 1e-6 ? "loss" : "plain";
+// How an episode ended: "solved" and "failed" where the environment tells success, else "ended".
+const endOf = (one) =>
+  one.solved === true ? "solved" : one.solved === false && one.end !== "unfinished" ? "failed" : "ended";
+// What a real step led to.
+function outcomeOf(one, index) {
+  const { reward } = one.stages[index];
+  if (index === one.stages.length - 1 && endOf(one) !== "ended") return endOf(one);
+  if (reward > usual + 1e-6) return "gain";
+  return reward < usual - 1e-6 ? "loss" : "plain";
 }
-const wentWrong = (s) => s.tree.parent.some((parent, node) => parent === 0 && isWrong(s.tree, node));
+const isMispredicted = (s) => s.tree.parent.some((parent, node) => parent === 0 && isWrong(s.tree, node));

@@ -1,4 +1,4 @@
-// The search tree, the node that is looked at, and the root's actions.
+// The search tree, the selected node, and the actions at the root.
 const ramp = [
   [58, 60, 140],
   [44, 132, 168],
@@ -52,6 +52,7 @@ function drawTree() {
     low = Math.min(...values),
     high = Math.max(...values);
   const share = (node) => (high > low ? (values[node] - low) / (high - low) : 0.5);
+  const best = bestNode(tree);
   const nameOf = (node) => (node === 0 ? "root" : actions[tree.action[node]]);
   const parts = [];
   tree.parent.forEach((parent, node) => {
@@ -76,9 +77,8 @@ function drawTree() {
       "stroke-width": 1.5,
       "data-node": node,
     });
-    circle.append(
-      svg("title", {}, `${nameOf(node)}: visits ${tree.visits[node]}, mean return ${number(values[node])}`),
-    );
+    const visits = node === 0 ? "" : `n ${tree.visits[node]}, `;
+    circle.append(svg("title", {}, `${nameOf(node)}: ${visits}mean g ${number(values[node])}`));
     parts.push(circle);
     // A larger invisible target for fingers.
     parts.push(
@@ -95,6 +95,8 @@ function drawTree() {
       parts.push(
         svg("circle", { class: "wrong-ring", cx: px(node), cy: py(node), r: radius(node) + 3, "stroke-width": 2 }),
       );
+    if (node === best)
+      parts.push(svg("text", { class: "star", x: px(node), y: py(node), "font-size": 1.5 * radius(node) + 4 }, "★"));
     if (parent === 0) {
       // beside the node, away from its edge, where there is room
       const beside = column > 2 * radius(node) + 20,
@@ -105,14 +107,15 @@ function drawTree() {
     }
   });
   put(box, ...parts);
-  $("tree-summary").textContent = `${tree.parent.length} nodes, best return ${number(tree.max_return[0])}`;
-  const scale = make("span", "scale");
-  scale.style.background = `linear-gradient(90deg, ${[0, 0.33, 0.67, 1].map(colourOf).join(",")})`;
+  const where = best === 0 ? " (the root)" : tree.fresh[best] ? "" : " (carried over)";
+  $("tree-summary").textContent = `${tree.parent.length} nodes, ★ max g ${number(tree.max_return[0])}${where}`;
+  const ruler = make("span", "scale");
+  ruler.style.background = `linear-gradient(90deg, ${[0, 0.33, 0.67, 1].map(colourOf).join(",")})`;
   put(
     $("tree-key"),
-    make("span", "key", number(low), scale, `${number(high)} mean return`),
-    make("span", "key", "size: visits"),
-    make("span", "key", "dashed: carried over, not reached again"),
+    make("span", "key", number(low), ruler, `${number(high)} mean g`),
+    make("span", "key", "size: visits n"),
+    ...(tree.fresh.every(Boolean) ? [] : [make("span", "key", "dashed: carried over, not reached again")]),
   );
 }
 
@@ -129,36 +132,23 @@ function drawNode() {
     node = at.node,
     path = [];
   for (let each = node; tree.parent[each] >= 0; each = tree.parent[each]) path.unshift(glyph(tree.action[each]));
-  const box = make("div", "pictures"),
-    truth = truthOf(node);
-  const shown = (frame, text, other) => {
-    const canvas = make("canvas");
-    paint(canvas, frame, 84, 84 / ratio, other);
-    return make("figure", "", canvas, make("figcaption", "", text));
-  };
-  const verdict =
-    node === 0
-      ? "the real state"
-      : isRight(tree, node)
-        ? "predicted ✓"
-        : isWrong(tree, node)
-          ? `predicted ✗ ${percent(tree.error[node])}`
-          : tree.fresh[node]
-            ? "predicted"
-            : "carried over";
-  if (tree.frame[node] === null)
-    box.append(
-      make(
-        "figure",
-        "",
-        make("div", "nothing", tree.terminated[node] ? "after the end" : "no picture"),
-        make("figcaption", "", verdict),
-      ),
-    );
-  else box.append(shown(tree.frame[node], verdict, isWrong(tree, node) ? truth : null));
-  if (node !== 0 && truth !== null) box.append(shown(truth, "what came", null));
+  const truth = truthOf(node);
+  const [width, height] = view.kind === "vector" ? [176, 132] : [84, Math.min(84 / ratio, 126)];
+  const shown = (frame, text, other) =>
+    make("figure", "", drawn(frame, width, height, other), make("figcaption", "", text));
+  const pictures = make("div", "pictures");
+  if (tree.frame[node] === null) {
+    const text = tree.fresh[node] ? "predicted" : "carried over";
+    const why = tree.fresh[node] ? whyNothing(tree, node) : "not predicted again";
+    pictures.append(make("figure", "", make("div", "nothing", why), make("figcaption", "", text)));
+  } else {
+    const verdict = isRight(tree, node) ? " ✓" : isWrong(tree, node) ? ` ✗ (error ${percent(tree.error[node])})` : "";
+    const text = node === 0 ? "real state" : `predicted${verdict}`;
+    pictures.append(shown(tree.frame[node], text, isWrong(tree, node) ? truth : null));
+  }
+  if (node !== 0 && truth !== null && view.kind !== "vector") pictures.append(shown(truth, "actual", null));
   const policy = make("div", "mini");
-  policy.title = "π: the base policy at this node";
+  policy.title = "base policy π in this state";
   tree.policy[node].forEach((p, action) => {
     const bar = make("i");
     bar.style.height = `${Math.round(34 * p)}px`;
@@ -169,14 +159,15 @@ function drawNode() {
   const facts = make(
     "dl",
     "facts",
-    ...fact("node", node === 0 ? "root" : path.join(" ")),
-    ...fact("r, v", `${number(tree.reward[node])}, ${number(tree.value[node])}`),
-    ...fact("g from the root", number(tree.rollout_return[node])),
-    ...fact("g mean, max", `${number(tree.mean_return[node])}, ${number(tree.max_return[node])}`),
-    ...fact("n, visits", tree.visits[node]),
+    ...fact("path", node === 0 ? "root" : path.join(" ")),
+    ...fact("r", node === 0 ? "–" : number(tree.reward[node]), "predicted reward of the step into this state"),
+    ...fact("v", number(tree.value[node]), "value of this state"),
+    ...fact("g", number(tree.rollout_return[node]), "return of the path from the root to this state"),
+    ...fact("mean g", number(tree.mean_return[node]), "mean over all paths through this state"),
+    ...fact("max g", number(tree.max_return[node]), "highest of all paths through this state"),
+    ...fact("n", node === 0 ? "–" : tree.visits[node], "how often the search reached this state"),
   );
-  const about = make("div", "", facts, policy);
-  put($("node"), box, about);
+  put($("node"), pictures, make("div", "", facts, policy));
 }
 
 function drawActions() {
@@ -188,18 +179,23 @@ function drawActions() {
   });
   const of = (column) => actions.map((_, action) => (child[action] < 0 ? null : column[child[action]]));
   const columns = [
-    ["visits", of(tree.visits), (x) => String(x)],
-    ["mean g", of(tree.mean_return), number],
-    ["max g", of(tree.max_return), number],
-    ["agent", s.agent_policy ?? actions.map(() => null), percent],
-    ["base π", tree.policy[0], percent],
+    ["n", of(tree.visits), String, "visits: how often the search reached the state after this action"],
+    ["mean g", of(tree.mean_return), number, "mean return of all paths that begin with this action"],
+    ["max g", of(tree.max_return), number, "highest return of all paths that begin with this action"],
+    ["agent", s.agent_policy ?? actions.map(() => null), percent, "probabilities that the real action was drawn from"],
+    ["π", tree.policy[0], percent, "base policy of the model"],
   ];
-  const head = make("tr", "", make("th", "", "action"), ...columns.map(([name]) => make("th", "", name)));
+  const titled = ([name, , , meaning]) => {
+    const cell = make("th", "", name);
+    cell.title = meaning;
+    return cell;
+  };
+  const head = make("tr", "", make("th", "", "action"), ...columns.map(titled));
   const rows = actions.map((_, action) => {
-    const cells = columns.map(([name, values, show]) => {
+    const cells = columns.map(([, values, show]) => {
       const known = values.filter((x) => x !== null),
         low = Math.min(0, ...known),
-        high = name === "agent" || name === "base π" ? 1 : Math.max(0, ...known);
+        high = show === percent ? 1 : Math.max(0, ...known);
       const bar = make("div", "bar"),
         fill = make("i"),
         x = values[action];
