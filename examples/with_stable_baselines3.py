@@ -20,9 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv
 import thinker
 
 MODELS: dict[str, thinker.ModelSpec] = {
-    "learned": thinker.DualModelSpec(
-        training=thinker.TrainerSettings(learning_rate=1e-3, warm_up_transitions=200),
-    ),
+    "learned": thinker.DualModelSpec(training=thinker.TrainerSettings(learning_rate=1e-3, warm_up_transitions=200)),
     "simulator": thinker.SimulatorSpec(),
 }
 
@@ -36,9 +34,7 @@ class ThinkerVecEnv(VecEnv):
 
     def __init__(self, env: thinker.ThinkerEnv) -> None:
         if env.output != "numpy":
-            raise thinker.UserError(
-                f"Stable-Baselines3 needs NumPy arrays, but the environment has output={env.output!r}"
-            )
+            raise thinker.UserError(f"Stable-Baselines3 needs output='numpy', but this environment has {env.output!r}")
         self.env = env
         self._actions = np.zeros((env.num_envs, 2), np.int64)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)

@@ -1,4 +1,4 @@
-"""Any environment from the command line: a package in the current folder, trained, stopped, resumed, tested and drawn."""
+"""Any environment from the command line: a package in the current folder, trained, resumed, tested and drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of `thinker train PRESET` are those of the preset's types of environment, model and agent, and no others."""
+"""The options of `thinker train PRESET` are those of its types of environment, model and agent, and no others."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_the_adapters_seed_decides_the_episodes():
 
 
 def test_the_adapter_wants_numpy_arrays():
-    with pytest.raises(thinker.UserError, match="output='torch'"):
+    with pytest.raises(thinker.UserError, match="needs output='numpy'"):
         with_stable_baselines3.ThinkerVecEnv(thinker.make("CartPole-v1", num_envs=2))
 
 

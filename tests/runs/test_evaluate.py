@@ -1,4 +1,4 @@
-"""Tests on held-out episodes: which are played, that they are the same for everyone, and that the run stays as it is."""
+"""Tests on held-out episodes: which ones, that they are the same for everyone, and that the run stays as it is."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def play(num_envs: int, episodes: int, *, stage_length: int = 1, seed: int = 0, 
 
 
 @pytest.mark.parametrize(("num_envs", "episodes"), [(3, 7), (3, 9), (4, 4), (5, 3), (1, 6), (2, 31)])
-def test_environment_e_plays_the_episodes_e_e_plus_E_and_so_on_and_as_many_as_asked_for(num_envs, episodes):
+def test_each_environment_plays_its_own_episodes_and_all_together_as_many_as_asked_for(num_envs, episodes):
     result, began = play(num_envs, episodes)
     numbers = np.arange(episodes)
     np.testing.assert_array_equal(result.returns, numbers)

@@ -178,7 +178,7 @@ def test_runs_are_listed_newest_first_with_step_and_status(tmp_path):
         (tmp_path / "broken").mkdir()
         (tmp_path / "broken" / "config.json").write_text("{")
         runs = {run.name: run for run in list_runs(tmp_path)}
-    assert list(runs)[0] == "going"
+    assert next(iter(runs)) == "going"
     assert {name: (run.status, run.step, run.problem) for name, run in runs.items() if name != "broken"} == {
         "going": ("running", 7, ""),
         "done": ("finished", 100, ""),

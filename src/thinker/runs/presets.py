@@ -12,7 +12,7 @@ from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
-from thinker.world_model.spec import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec
+from thinker.world_model.spec import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec, SingleModelSpec
 from thinker.world_model.trainer import TrainerSettings, board_settings
 
 DEFAULT_PRESET = "sokoban-quick"
@@ -69,6 +69,12 @@ def sokoban_raw() -> RunSettings:
 def sokoban_simulator() -> RunSettings:
     """`sokoban-quick` with the perfect simulator as its model; base policy and value are learned."""
     model = LearnedValuesSimulatorSpec(training=BOARD_TRAINING, replay_capacity=20_000)
+    return dataclasses.replace(sokoban_quick(), model=model)
+
+
+def sokoban_single() -> RunSettings:
+    """`sokoban-quick` with one network for everything in place of the dual network, an ablation of the paper."""
+    model = SingleModelSpec(training=BOARD_TRAINING, replay_capacity=20_000)
     return dataclasses.replace(sokoban_quick(), model=model)
 
 
@@ -132,6 +138,7 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban": sokoban,
     "sokoban-raw": sokoban_raw,
     "sokoban-simulator": sokoban_simulator,
+    "sokoban-single": sokoban_single,
     "boxoban": boxoban,
     "boxoban-paper": boxoban_paper,
     "cartpole": cartpole,

@@ -120,9 +120,11 @@ class Worker:
         self.actor.begin(*self.env.reset())
 
     def use(self, *, agent_version: int, model_version: int) -> None:
-        """Weights have been published: look at the roots again with them."""
+        """Act with weights of these versions from now on; a new model is asked for the roots again."""
+        model_is_new = model_version != self.model_version
         self.agent_version, self.model_version = agent_version, model_version
-        self.actor.refresh(self.env.refresh())
+        if model_is_new:
+            self.actor.refresh(self.env.refresh())
 
     def state_dict(self) -> dict[str, Any]:
         """All that the worker's future depends on, except for weights."""

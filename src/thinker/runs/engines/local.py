@@ -49,8 +49,10 @@ class LocalEngine:
         if trainer is not None:
             experience.transitions.deliver(trainer.store, trainer.abandon_episodes)
             trainer.publish()
-            worker = run.worker
-            worker.use(agent_version=worker.agent_version + 1, model_version=worker.model_version + 1)
+        run.worker.use(
+            agent_version=experience.agent_version + (run.learner is not None),
+            model_version=experience.model_version + (trainer is not None),
+        )
         run.seconds["act"] += acted - start
         run.seconds["agent"] += learned - acted
         run.seconds["wait"] += time.perf_counter() - learned

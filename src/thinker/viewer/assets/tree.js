@@ -108,14 +108,15 @@ function drawTree() {
   });
   put(box, ...parts);
   const where = best === 0 ? " (the root)" : tree.fresh[best] ? "" : " (carried over)";
-  $("tree-summary").textContent = `${tree.parent.length} nodes, ★ max g ${number(tree.max_return[0])}${where}`;
+  const when = isOver() ? "before the last step: " : "";
+  $("tree-summary").textContent = `${when}${tree.parent.length} nodes, ★ max g ${number(tree.max_return[0])}${where}`;
   const ruler = make("span", "scale");
   ruler.style.background = `linear-gradient(90deg, ${[0, 0.33, 0.67, 1].map(colourOf).join(",")})`;
   put(
     $("tree-key"),
     make("span", "key", number(low), ruler, `${number(high)} mean g`),
     make("span", "key", "size: visits n"),
-    ...(tree.fresh.every(Boolean) ? [] : [make("span", "key", "dashed: carried over, not reached again")]),
+    make("span", "key", "dashed: carried over, not reached again"),
   );
 }
 
