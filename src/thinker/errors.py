@@ -1,11 +1,11 @@
-"""Errors that users can fix. The command line prints them without a traceback; everything else keeps its own."""
+"""User errors: the command line prints them without a traceback."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Wrong settings, files, spaces or numbers; the message names what was wrong and what to do."""
+    """Invalid settings, files, spaces or numbers; the message says what is wrong and how to fix it."""
 
 
 class UnsupportedError(UserError, TypeError):
-    """An environment, space or object of a kind that does not work here."""
+    """An environment, space or object of an unsupported type."""

@@ -1,4 +1,4 @@
-"""What the rooms of Thinker say to each other: world models, actors, and real transitions to learn from."""
+"""The interfaces between Thinker's packages: world models, actors, and real transitions to learn from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 NO_ACTION = -1
-"""A last action where there is none: an episode has just begun, or nothing has been imagined in this stage."""
+"""Placeholder for a last action that does not exist: an episode has just started, or no imaginary step was taken."""
 
 # ------------------------------------------------------------------------------------------------ world models
 
@@ -31,14 +31,13 @@ class NodeOutput:
 class WorldModel(Protocol):
     """A deterministic model of the real MDP with a base policy and its value.
 
-    B is the number of nodes asked for; it may be any size and change from call to call. Three optional members are
-    used where they exist:
+    B is the number of nodes in a call; it may be any size and change from call to call. Three members are optional:
 
     * ``device``: where the model computes (default: the CPU). Its inputs are moved there.
     * ``hidden_shape``: the shape of one visible hidden state. Without it, ``root`` is called once with a zero
       observation to find out.
     * ``visible_hidden(hidden) -> Tensor``: the part of the hidden state that agents see, for models whose hidden state
-      carries more than that. Without it agents see all of it.
+      holds more than that. Without it, agents see all of it.
     """
 
     @property
@@ -47,9 +46,9 @@ class WorldModel(Protocol):
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         """Start a search at real observations [B, *observation_shape], reached by ``last_action`` [B].
 
-        ``last_action`` is `NO_ACTION` where an episode has just begun. At the start of a stage the rows are all real
-        environments in order. The final observations of episodes that have just ended are passed in a call of their
-        own; those nodes are never unrolled.
+        ``last_action`` is `NO_ACTION` where an episode has just started. At the start of a stage the rows are all real
+        environments in order. The final observations of episodes that have just ended are passed in a separate call;
+        those nodes are never unrolled.
         """
         ...
 
@@ -64,7 +63,7 @@ PolicyAndValue = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @runtime_checkable
 class OffersSimulator(Protocol):
-    """An environment with a fast perfect model of its own, to be used in place of the generic simulator."""
+    """An environment with its own fast perfect model, used instead of the generic simulator."""
 
     def simulator(self, policy_and_value: PolicyAndValue | None = None) -> WorldModel:
         """The real dynamics as a world model; without ``policy_and_value`` the policy is uniform and values are 0."""
@@ -76,29 +75,29 @@ class OffersSimulator(Protocol):
 
 @dataclass(frozen=True)
 class RealTransition:
-    """One real step of all E environments. The arrays are the receiver's to keep."""
+    """One real step of all E environments. The receiver may keep the arrays: they are not reused."""
 
     observation: np.ndarray  # [E, *observation_shape]  s_t, in the environment's own dtype
     action: np.ndarray  # [E] int64                 a_t, 0 .. A-1
-    policy: np.ndarray | None  # [E, A] float32     the agent's distribution that a_t was drawn from, if it was given
+    policy: np.ndarray | None  # [E, A] float32     the distribution that the agent sampled a_t from, if given
     root_value: np.ndarray  # [E] float32           mean return of the root s_t at the end of its stage
     reward: np.ndarray  # [E] float32               r_{t+1}
     terminated: np.ndarray  # [E] bool              d_{t+1}
     truncated: np.ndarray  # [E] bool
     next_observation: np.ndarray  # [E, *observation_shape]  s_{t+1}; the episode's final one where it ended
     final_value: np.ndarray  # [E] float32          the model's root value of s_{t+1} where the episode ended, else 0
-    valid: np.ndarray  # [E] bool                   False where no real transition took place (a row that waits)
+    valid: np.ndarray  # [E] bool                   False where no real transition took place (a waiting row)
 
 
 class TransitionSink(Protocol):
-    """Receives every real step of a `ThinkerEnv`, before the model is asked for the next root."""
+    """Receives every real step of a `ThinkerEnv`, before the model evaluates the next root."""
 
     def add(self, transition: RealTransition) -> object:
-        """Take one real step of all environments."""
+        """Receive one real step of all environments."""
         ...
 
     def abandon_episodes(self) -> None:
-        """All running episodes were cut off by a reset of the environments."""
+        """Called when a reset of the environments cuts off all running episodes."""
         ...
 
 
@@ -110,14 +109,14 @@ class Decision:
     """What an actor does next in every environment."""
 
     actions: Tensor  # [E, 2] int64     primary action, reset action: what ThinkerEnv.step takes
-    policy: Tensor | None = None  # [E, A] float32    the probabilities that the primary action was drawn from
+    policy: Tensor | None = None  # [E, A] float32    the probabilities that the primary action was sampled from
     reset_probability: Tensor | None = None  # [E] float32
-    log_prob: Tensor | None = None  # [E, 2] float32    of both actions, where the actor can learn from them
-    value: Tensor | None = None  # [E, R] float32    the actor's estimate of each kind of reward to come
+    log_prob: Tensor | None = None  # [E, 2] float32    of both actions, if the actor can learn from them
+    value: Tensor | None = None  # [E, R] float32    the actor's value estimate for each kind of reward
 
 
 class Actor(Protocol):
-    """Whoever acts in a `ThinkerEnv`: learned agents, the base policy, planners.
+    """Chooses actions in a `ThinkerEnv`: learned agents, the base policy, planners.
 
     actor.begin(*env.reset(seed=0))
     while True:
@@ -126,11 +125,11 @@ class Actor(Protocol):
     """
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
-        """Take in what ``env.reset`` returned; everything remembered is forgotten."""
+        """Receive the result of ``env.reset`` and clear all memory."""
         ...
 
     def act(self) -> Decision:
-        """Decide on the next augmented step of all environments."""
+        """Choose the next augmented step of all environments."""
         ...
 
     def observe(
@@ -142,11 +141,11 @@ class Actor(Protocol):
         truncated: np.ndarray,
         info: dict[str, Any],
     ) -> None:
-        """Take in what ``env.step`` returned after ``decision``."""
+        """Receive the result of ``env.step`` after ``decision``."""
         ...
 
     def refresh(self, observation: dict[str, Tensor]) -> None:
-        """Take in what ``env.refresh`` returned: the same moment, seen with a model that has been trained since."""
+        """Receive the result of ``env.refresh``: the same step, observed with a model that has been trained since."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,8 +15,6 @@ import pytest
 
 from thinker.runs import checkpoint
 
-pytestmark = pytest.mark.slow  # several processes, one after another
-
 PACKAGE = '''
 """A walk on a line, to be ended at its right end; it does not tell whether that was a success."""
 
@@ -62,7 +60,6 @@ for words in json.loads(sys.argv[1]):
     if status:
         sys.exit(status)
 """
-SOMEONE_ELSES = re.compile(r"sokoban|boxoban|solved", re.IGNORECASE)
 
 
 def thinker(*commands: list[str]) -> list[str]:
@@ -76,32 +73,32 @@ def run(folder: Path, *commands: list[str], status: int = 0) -> subprocess.Compl
     return done
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("work")
-    (folder / "my_package").mkdir()
-    (folder / "my_package" / "__init__.py").write_text(PACKAGE)
-    return folder
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").write_text(PACKAGE)
+    return tmp_path
 
 
-@pytest.fixture(scope="module")
-def printed(folder) -> str:
-    """What a training prints that is stopped once and then resumed to its end."""
+def train_until_stopped(folder: Path) -> str:
+    """What a training prints that is asked to stop after its first checkpoint."""
     process = subprocess.Popen(thinker(TRAIN), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     checkpoints = folder / "runs" / "gymnasium" / "checkpoints"
     deadline = time.monotonic() + 120
     while not checkpoint.list_checkpoints(checkpoints) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGTERM)
-    stopped, _ = process.communicate(timeout=120)
-    assert process.returncode == 1, stopped
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, printed
+    return printed
+
+
+@pytest.mark.slow
+def test_an_environment_of_ones_own_is_trained_resumed_tested_drawn_measured_and_watched(folder):
+    stopped = train_until_stopped(folder)
     assert re.search(r"stopped at \d+ real steps and saved; run the same command again to continue", stopped)
     resumed = run(folder, TRAIN)
-    return stopped + resumed.stdout + resumed.stderr
-
-
-def test_it_is_trained_and_resumed_to_its_end(folder, printed):
-    assert "1,024 of 1,024 real steps" in printed
+    assert "1,024 of 1,024 real steps" in resumed.stdout
     summary = json.loads((folder / "runs" / "gymnasium" / "summary.json").read_text())
     assert summary["real_steps"] == 1024
     assert 1 <= summary["eval/length"] <= 12
@@ -115,47 +112,40 @@ def test_it_is_trained_and_resumed_to_its_end(folder, printed):
         "success": None,
     }
 
-
-def test_nothing_that_is_printed_or_kept_speaks_of_someone_elses_environment(folder, printed):
-    assert SOMEONE_ELSES.findall(printed) == []
-    for name in ("config.json", "metrics.jsonl", "summary.json"):
-        text = (folder / "runs" / "gymnasium" / name).read_text()
-        assert SOMEONE_ELSES.findall(text) == [], name
-
-
-@pytest.mark.usefixtures("printed")
-def test_it_is_tested_drawn_and_measured(folder):
-    done = run(
+    used = run(
         folder,
         ["eval", "gymnasium", "--episodes", "8", "--stage-length", "1", "5", "--device", "cpu"],
         ["plot", "gymnasium", "--out", "curves.png"],
         ["bench", *TRAIN[1:], "--seconds", "1"],
     )
-    assert SOMEONE_ELSES.findall(done.stdout + done.stderr) == []
-    assert "8 test episodes" in done.stdout
-    assert len(re.findall(r"agent +\W +[15] ", done.stdout)) == 2
-    assert "base-policy" in done.stdout
+    assert "8 test episodes" in used.stdout
+    assert len(re.findall(r"agent +\W +[15] ", used.stdout)) == 2
+    assert "base-policy" in used.stdout
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"gymnasium: [\d,]+ real steps/s", done.stdout)
+    assert re.search(r"gymnasium: [\d,]+ real steps/s", used.stdout)
 
-
-@pytest.mark.usefixtures("printed")
-def test_a_mistyped_option_of_the_environment_is_named(folder):
-    words = [word.replace("difficulty", "dificulty") for word in TRAIN]
-    done = run(folder, [*words, "--run", "other"], status=1)
-    assert done.stderr.startswith("thinker: ")
-    assert "dificulty" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (folder / "runs" / "other").exists()
-
-
-@pytest.mark.usefixtures("printed")
-def test_it_is_watched(folder):
-    """The last test of this file: it needs the viewer."""
-    done = run(folder, ["watch", "gymnasium", "--episodes", "2", "--out", "plan.html", "--recording", "plan.json"])
-    assert SOMEONE_ELSES.findall(done.stdout + done.stderr) == []
+    watched = run(folder, ["watch", "gymnasium", "--episodes", "2", "--out", "plan.html", "--recording", "plan.json"])
     recording = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert [episode["solved"] for episode in recording["episodes"]] == [None, None]
     page = (folder / "plan.html").read_text(encoding="utf-8")
     assert "<html" in page
     assert re.findall("sokoban|boxoban", page + json.dumps(recording), re.IGNORECASE) == []
+
+    # Nothing printed or kept speaks of someone else's environment, nor of success, which this one does not tell.
+    files = [folder / "runs" / "gymnasium" / name for name in ("config.json", "metrics.jsonl", "summary.json")]
+    printed = [text for done in (resumed, used, watched) for text in (done.stdout, done.stderr)]
+    assert (
+        re.findall(
+            "sokoban|boxoban|solved", "".join([stopped, *printed, *(file.read_text() for file in files)]), re.IGNORECASE
+        )
+        == []
+    )
+
+
+def test_a_mistyped_option_of_the_environment_is_named_before_there_is_a_folder(folder):
+    words = [word.replace("difficulty", "dificulty") for word in TRAIN]
+    done = run(folder, words, status=1)
+    assert done.stderr.startswith("thinker: ")
+    assert "dificulty" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "runs").exists()

@@ -59,7 +59,7 @@ def test_the_size_follows_from_the_observation_space(space: gym.Space, name: str
         (Box(0, 255, (84, 84), np.uint8), "it has 2 dimensions"),
         (Box(0, 255, (4, 84, 84, 3), np.uint8), "it has 4 dimensions"),
         (Box(0, 1, (), np.float32), "it has 0 dimensions"),
-        (Box(-np.inf, np.inf, (3, 32, 32)), "pictures need finite bounds"),
+        (Box(-np.inf, np.inf, (3, 32, 32)), "images need finite bounds"),
         (Box(0, 1, (0,)), "it is empty"),
     ],
 )
@@ -71,8 +71,8 @@ def test_spaces_that_fit_no_network_are_errors_that_say_what_is_supported(space:
 @pytest.mark.parametrize(
     ("space", "size", "reason"),
     [
-        (Box(0, 255, (3, 10, 10), np.uint8), TilesSize(), "only whole numbers 0 and 1"),
-        (Box(0, 1, (3, 10, 10), np.float32), TilesSize(), "only whole numbers 0 and 1"),
+        (Box(0, 255, (3, 10, 10), np.uint8), TilesSize(), "only the integers 0 and 1"),
+        (Box(0, 1, (3, 10, 10), np.float32), TilesSize(), "only the integers 0 and 1"),
         (Box(0, 255, (3, 10, 10), np.uint8), ImageSize(stacked_frames=4), "3 channels are not 4 stacked frames"),
         (Box(0, 255, (3, 10, 10), np.uint8), VectorSize(), "VectorSize cannot take the shape"),
         (CARTPOLE, TilesSize(), "TilesSize cannot take the shape"),

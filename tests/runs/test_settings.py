@@ -75,11 +75,10 @@ def test_every_preset_survives_json(name):
 def test_the_training_command_leads_to_the_same_settings(name, monkeypatch):
     seen: list[tuple[RunSettings, str]] = []
 
-    def train(settings: RunSettings, root: object, run: str, *, preset: str, fresh: bool) -> dict[str, Any]:
-        seen.append((settings, preset))
-        return {}
+    def train(preset_name: str, options: object, settings: RunSettings) -> None:
+        seen.append((settings, preset_name))
 
-    monkeypatch.setattr("thinker.runs.train.train", train)
+    monkeypatch.setattr("thinker.cli.train._train", train)
     assert training_command(name, preset(name)) == f"thinker train {name}"
     for settings in (preset(name), changed(name)):
         program, *words = shlex.split(training_command(name, settings))

@@ -61,11 +61,11 @@ def test_a_run_that_is_asked_to_stop_saves_and_ends_like_an_unbroken_one(tmp_pat
         return go_on(self)
 
     monkeypatch.setattr(LocalEngine, "advance", advance_and_be_stopped)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     for stopped_at in (192, 288):
         with pytest.raises(InterruptedRunError, match=f"stopped at {stopped_at} real steps and saved; run the same"):
             train(settings, tmp_path, "broken")
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert [path.name for path in checkpoint.list_checkpoints(tmp_path / "broken" / "checkpoints")] == [
         "000001-step-192",
         "000002-step-288",

@@ -18,6 +18,8 @@ from thinker.interfaces import Decision, NodeOutput
 from thinker.viewer import Recording, record
 from thinker.world_model.simulator import simulator
 
+LAPTOP, TABLET, PHONE = ({"width": w, "height": h} for w, h in ((1440, 900), (1024, 768), (390, 844)))
+
 
 class LoggedEnv(ThinkerEnv):
     """Keeps everything that `reset` and `step` returned: the truth that a recording is compared with."""
@@ -169,7 +171,10 @@ def sokoban_recording(episodes: int = 2, *, title: str = "", seed: int = 0, **op
 class Pictures(gym.Env):
     """Noisy pictures, or vectors without bounds: states whose numbers tell the step and the actions so far."""
 
-    def __init__(self, shape: tuple[int, ...], length: int = 5) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
+
+    def __init__(self, shape: tuple[int, ...], length: int = 5, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         image = len(shape) == 3
         self.observation_space = (
             spaces.Box(0, 255, shape, np.uint8) if image else spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -185,6 +190,14 @@ class Pictures(gym.Env):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self._past.append(int(action))
         return self._state(), float(action) - 1.0, len(self._past) > self._length, False, {}
+
+    def render(self) -> np.ndarray | None:
+        """A picture of one colour that tells the state: one for each seed and past."""
+        return None if self.render_mode is None else np.full((20, 30, 3), self.colour(self._past), np.uint8)
+
+    @staticmethod
+    def colour(past: list[int]) -> np.ndarray:
+        return np.random.default_rng([len(past), *past]).integers(0, 256, 3)
 
     def _state(self) -> np.ndarray:
         generator = np.random.default_rng(self._past)
@@ -222,6 +235,11 @@ class Corridor(gym.Env):
         tiles = np.zeros((1, self.WIDTH), np.int64)
         tiles[0, -1], tiles[0, self._place] = 2, 1
         return (np.arange(3)[:, None, None] == tiles).astype(np.uint8)
+
+
+def fact(page: Any, name: str) -> str:
+    """A fact of the real environment on the page."""
+    return page.locator(f"#facts dt:text-is('{name}') + dd").inner_text()
 
 
 def close(numbers: list[float] | float) -> Any:

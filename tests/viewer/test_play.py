@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from itertools import zip_longest
 
+import gymnasium as gym
 import pytest
 
 from tests.viewer.runs_support import small_settings
+from tests.viewer.support import Pictures
 from thinker.agents import RawAgentSpec
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban import generate_levels
@@ -150,3 +152,16 @@ def test_runs_of_any_gymnasium_environment_can_be_recorded():
     assert [episode.level for episode in recording.episodes] == [0, 1]
     assert recording.episodes[0].solved is None
     assert record_run(run, episodes=1, episode="1").episodes[0].level == 1
+
+
+def test_environments_that_can_render_give_pictures():
+    gym.register("tests/Pictures-v0", lambda **options: Pictures((3,), **options))
+    try:
+        run = build_run(small_settings(environment=GymnasiumSpec("tests/Pictures-v0")), device="cpu")
+        recording = record_run(run, episodes=1)
+        chosen = record_run(run, episodes=1, episode="0")
+    finally:
+        del gym.registry["tests/Pictures-v0"]
+    assert recording.renderings is not None
+    assert all(stage.picture is not None for stage in recording.episodes[0].stages)
+    assert chosen.renderings is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -163,6 +164,112 @@ def test_short_episodes_are_not_preferred_and_long_ones_can_be_cut():
     env = sokoban_env(1, max_steps=100)
     cut = record(env, RandomPolicy(env, 1), episodes=2, seed=1, max_real_steps=3).episodes
     assert [(len(episode.stages), episode.end, episode.solved) for episode in cut] == [(3, "unfinished", None)]
+
+
+def test_numbers_of_a_vector_have_names():
+    def names(metadata: dict, **options: Any) -> list[str] | None:
+        envs = SyncVectorEnv([lambda: Pictures((3,))])
+        envs.metadata = {**envs.metadata, **metadata}
+        env = ThinkerEnv(envs, EnvSimulator(envs), stage_length=2, keep_states=True)
+        return record(env, RandomPolicy(env, 0), seed=0, **options).view.names
+
+    assert names({}) == ["0", "1", "2"]
+    assert names({"observation_names": ("x", "y", "angle")}) == ["x", "y", "angle"]
+    assert names({"observation_names": ["too", "few"]}) == ["0", "1", "2"]
+    assert names({"observation_names": ["x", "y", "z"]}, observation_names=["a", "b", "c"]) == ["a", "b", "c"]
+
+
+def rendering_env(mode: AutoresetMode, shape: tuple[int, ...] = (3,), model: Any = FickleModel) -> ThinkerEnv:
+    envs = SyncVectorEnv([lambda: Pictures(shape, render_mode="rgb_array")] * 3, autoreset_mode=mode)
+    return ThinkerEnv(envs, model(envs), stage_length=3, keep_states=True)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+@pytest.mark.parametrize("model", [FickleModel, EnvSimulator])
+@pytest.mark.parametrize("shape", [(3,), (3, 40, 60)], ids=["vector", "image"])
+def test_environments_that_render_give_pictures_of_real_states(mode, model, shape):
+    env = rendering_env(mode, shape, model)
+    recording = record(env, RandomPolicy(env, 0), episodes=2, seed=5)
+    renderings = recording.renderings
+    assert renderings is not None
+    assert (renderings.height, renderings.width) == (20, 30)
+    assert len(renderings.pictures) == 10  # none of the environment that is not recorded, none of a third episode
+    for episode in recording.episodes:
+        truth = Pictures(shape, render_mode="rgb_array")
+        truth.reset(seed=5 + episode.environment)
+        for stage in episode.stages:
+            assert stage.picture is not None
+            assert np.array_equal(decoded(renderings.pictures[stage.picture]), truth.render())
+            truth.step(stage.action)
+        assert episode.final_picture is None  # the next episode has begun by then
+
+
+def test_the_final_state_has_a_picture_where_it_can_be_rendered():
+    env = rendering_env(AutoresetMode.SAME_STEP)
+    (episode,) = (recording := record(env, RandomPolicy(env, 0), seed=5, max_real_steps=2)).episodes
+    assert recording.renderings is not None
+    assert episode.final_picture == 2
+    envs = gym.make_vec(
+        "CartPole-v1", num_envs=1, vectorization_mode="vector_entry_point"
+    )  # it waits in its last state
+    envs.render_mode, colours = "rgb_array", iter(range(1000))
+    envs.render = lambda: (np.full((4, 4, 3), next(colours), np.uint8),)
+    env = ThinkerEnv(envs, FickleModel(envs), stage_length=2, keep_states=True)
+    (episode,) = (recording := record(env, RandomPolicy(env, 0), seed=0)).episodes
+    pictures = [stage.picture for stage in episode.stages]
+    assert [*pictures, episode.final_picture] == list(range(len(episode.stages) + 1))
+
+
+class Unrenderable(Pictures):
+    def __init__(self) -> None:
+        super().__init__((3,), render_mode="rgb_array")
+
+    def render(self) -> np.ndarray | None:
+        raise gym.error.DependencyNotInstalled("pip install something")
+
+
+class Uncopyable(Pictures):
+    """Like all environments that draw with pygame: once rendered, it cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__((3,), render_mode="rgb_array")
+
+    def render(self) -> np.ndarray | None:
+        self._window = (letter for letter in "a generator cannot be copied")
+        return super().render()
+
+
+def test_rendering_never_stops_a_recording():
+    envs = SyncVectorEnv([Unrenderable])
+    env = ThinkerEnv(envs, FickleModel(envs), stage_length=3)
+    with pytest.warns(UserWarning, match="pip install something"):
+        assert record(env, RandomPolicy(env, 0), seed=0).renderings is None
+    for model, renders in ((EnvSimulator, False), (FickleModel, True)):
+        envs = SyncVectorEnv([Uncopyable])
+        env = ThinkerEnv(envs, model(envs), stage_length=3)
+        assert (record(env, RandomPolicy(env, 0), seed=0).renderings is not None) == renders
+
+
+def test_boards_with_tile_pictures_are_not_rendered():
+    envs = SokobanVectorEnv(1, size=6, boxes=1, max_steps=3, render_mode="rgb_array")
+    env = ThinkerEnv(envs, simulator(envs), stage_length=2)
+    assert record(env, RandomPolicy(env, 0), seed=0).renderings is None
+
+
+def test_large_renderings_are_made_smaller():
+    class Large(Pictures):
+        def __init__(self) -> None:
+            super().__init__((3,), render_mode="rgb_array")
+
+        def render(self) -> np.ndarray:
+            return np.random.default_rng(self._past).integers(0, 256, (400, 600, 3)).astype(np.uint8)
+
+    envs = SyncVectorEnv([Large])
+    env = ThinkerEnv(envs, FickleModel(envs), stage_length=2)
+    renderings = record(env, RandomPolicy(env, 0), seed=0).renderings
+    assert renderings is not None
+    assert (renderings.height, renderings.width) == (213, 320)
+    assert max(map(len, renderings.pictures)) < 9_000  # noise; drawings are far smaller
 
 
 def test_squares_without_a_clear_tile_are_kept_as_such():

@@ -74,8 +74,9 @@ def check_stage(
     for action in range(env.num_actions):
         node = children.get(action)
         mean, best = (tree.mean_return[node], tree.max_return[node]) if node is not None else (0.0, 0.0)
-        assert shown["root_child_mean_return"][action] == close(mean)
-        assert shown["root_child_max_return"][action] == close(best)
+        # The agent sees returns counted from the child; the recording counts them from the root.
+        assert env.discount * shown["root_child_mean_return"][action] == close(mean)
+        assert env.discount * shown["root_child_max_return"][action] == close(best)
         visits = tree.visits[node] if node is not None else 0
         assert shown["root_child_visits"][action] == close(visits / env.stage_length)
     for imagined in stage.steps:
@@ -127,6 +128,31 @@ def test_every_stage_is_what_the_environment_said(stage_length, max_depth, carry
             assert ends == [False] * (len(ends) - 1) + [True]
             assert episode.end == ("terminated" if episode.stages[-1].terminated else "truncated")
             assert episode.solved == episode.stages[-1].terminated  # Sokoban ends by solving only
+
+
+def test_all_returns_are_counted_from_the_root():
+    envs = SyncVectorEnv([lambda: Pictures((3,), length=10)] * 3)
+    env = ThinkerEnv(envs, FickleModel(envs), stage_length=12, max_depth=4, keep_states=True)
+    recording = record(env, RandomPolicy(env, 0), episodes=3, seed=0)
+    carried_best = 0
+    for stage in (stage for episode in recording.episodes for stage in episode.stages):
+        tree, below = stage.tree, [[node] for node in range(len(stage.tree))]
+        for node in range(len(tree) - 1, 0, -1):
+            below[tree.parent[node]] += below[node]
+        for node in range(len(tree)):
+            path, each = [], node
+            while each:
+                path.insert(0, each)
+                each = tree.parent[each]
+            rewards = sum(env.discount ** (1 + i) * tree.reward[each] for i, each in enumerate(path))
+            value = env.discount ** (1 + len(path)) * tree.value[node]
+            assert tree.rollout_return[node] == close(rewards + value)  # equation 1
+            returns = [tree.rollout_return[each] for each in below[node]]
+            assert tree.max_return[node] == close(max(returns))
+            assert tree.mean_return[node] == close(sum(returns) / len(returns))
+        best = tree.rollout_return.index(max(tree.rollout_return))
+        carried_best += not tree.fresh[best]
+    assert carried_best > 0  # so that this is tried too
 
 
 def test_the_perfect_model_is_right_wherever_the_game_followed_it():
@@ -320,5 +346,7 @@ def test_wrong_arguments_are_errors_of_the_user():
         record(env, RandomPolicy(env, 0), max_real_steps=0)
     with pytest.raises(UserError, match="2 names, but the environments have 5 actions"):
         record(env, RandomPolicy(env, 0), action_names=["a", "b"])
+    with pytest.raises(UserError, match="1 names, but the environments have 252 numbers in an observation"):
+        record(env, RandomPolicy(env, 0), observation_names=["a"])
     with pytest.raises(UnsupportedError, match="pass an Actor"):
         record(env, "agent")  # type: ignore[arg-type]

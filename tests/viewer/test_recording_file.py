@@ -41,6 +41,7 @@ def test_a_truncated_file_is_refused_with_its_name(recording, tmp_path):
     [
         (("format",), "other", "not a recording"),
         (("version",), 99, "version 99"),
+        (("version",), 1, "version 1, but this release of thinker reads only version 2; record the episodes again"),
         (("actions",), [], "no actions"),
         (("title",), 3, "title"),
         (("frames", 0), "11", "squares"),
@@ -56,6 +57,12 @@ def test_a_truncated_file_is_refused_with_its_name(recording, tmp_path):
         (("episodes", 0, "stages", 0, "steps", 0, "reset"), "maybe", "reset"),
         (("episodes", 0, "stages", 0, "agent_policy"), [1.0], "5 actions"),
         (("episodes", 0, "extra"), 1, "extra"),
+        (("episodes", 0, "stages", 0, "picture"), 0, "picture"),
+        (("episodes", 0, "final_picture"), 0, "final_picture"),
+        (("renderings",), {"height": 2, "width": 2, "pictures": ["https://example.org"]}, "not a picture"),
+        (("renderings",), {"height": 0, "width": 2, "pictures": []}, "no size"),
+        (("renderings",), [], "renderings"),
+        (("view", "names"), ["a", "b"], "2 names for 6 numbers"),
     ],
 )
 def test_a_file_with_a_wrong_entry_is_refused(recording, where, value, told):
@@ -78,7 +85,7 @@ def test_no_document_leads_to_any_other_error(document):
     with pytest.raises(RecordingError):
         Recording.from_dict(document)
     with pytest.raises(RecordingError):
-        Recording.from_dict({"format": "thinker-recording", "version": 1, "episodes": document, "frames": document})
+        Recording.from_dict({"format": "thinker-recording", "version": 2, "episodes": document, "frames": document})
 
 
 def test_a_damaged_file_is_an_error_of_the_user():

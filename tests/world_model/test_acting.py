@@ -187,7 +187,7 @@ def test_weights_of_another_size_are_refused() -> None:
     [
         (lambda x: x.index_fill(1, torch.tensor(2), float("nan")), "NaN or infinity"),
         (lambda x: x.index_fill(1, torch.tensor(1), float("inf")), "NaN or infinity"),
-        (lambda x: x.index_fill(1, torch.tensor(0), 4.9), r"holds 4\.9.*outside of the bounds"),
+        (lambda x: x.index_fill(1, torch.tensor(0), 4.9), r"contains 4\.9.*outside of the bounds"),
         (lambda x: x[:, :3], r"got \(2, 3\)"),
         (lambda x: x.double(), "got .* of torch.float64"),
     ],
@@ -204,5 +204,5 @@ def test_boards_with_other_values_than_0_and_1_are_errors() -> None:
     acting = ActingModel(ActingCopy(small_model("tiles")))
     board = torch.zeros(1, 3, 4, 5, dtype=torch.uint8)
     board[0, 0, 0, 0] = 2
-    with pytest.raises(UserError, match="an observation holds 2, outside of the bounds"):
+    with pytest.raises(UserError, match="an observation contains 2, outside of the bounds"):
         acting.root(board, torch.tensor([0]))

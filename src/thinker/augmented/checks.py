@@ -1,4 +1,4 @@
-"""Checks of the settings, of the caller's actions and of the model's outputs, with errors that say what to do."""
+"""Checks of the settings, the caller's actions and the model's outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_settings(stage_length: int, max_depth: int | None, discount: float, ou
 
 
 def check_names(argument: str, names: Iterable[Name], known: tuple[str, ...]) -> tuple[Name, ...]:
-    """``names`` as a tuple, or an error that lists what can be asked for."""
+    """``names`` as a tuple; raises an error that lists the ``known`` names if one is unknown."""
     if isinstance(names, str):
         raise UnsupportedError(
             f"{argument} is a collection of names, not the string {names!r}; write {argument}=({names!r},)"
@@ -41,12 +41,12 @@ def check_names(argument: str, names: Iterable[Name], known: tuple[str, ...]) ->
 
 
 def checked_actions(actions: np.ndarray | Tensor, num_envs: int, num_actions: int) -> np.ndarray:
-    """The caller's ``actions`` as int64 [E, 2], if they are what they should be. The caller's are not written to."""
+    """The caller's ``actions`` as int64 [E, 2], checked. They are never modified."""
     pairs = actions.detach().cpu().numpy() if isinstance(actions, Tensor) else np.asarray(actions)
     if pairs.shape != (num_envs, 2) or pairs.dtype.kind not in "iu":
         raise UserError(
-            f"actions must be integers of shape ({num_envs}, 2): per environment the imaginary or real action and the "
-            f"reset action; got shape {pairs.shape} and dtype {pairs.dtype}"
+            f"actions must be integers of shape ({num_envs}, 2): for each environment, the imaginary or real action "
+            f"and the reset action; got shape {pairs.shape} and dtype {pairs.dtype}"
         )
     pairs = np.ascontiguousarray(pairs, np.int64)
     wrong = first_wrong_action(pairs, num_actions)
@@ -59,15 +59,15 @@ def checked_actions(actions: np.ndarray | Tensor, num_envs: int, num_actions: in
 
 
 def checked_policy(policy: np.ndarray | Tensor | None, num_envs: int, num_actions: int) -> np.ndarray | None:
-    """The agent's action distribution as float32 [E, A], if it is one."""
+    """The agent's action distribution as float32 [E, A], checked."""
     if policy is None:
         return None
     rows = policy.detach().cpu().numpy() if isinstance(policy, Tensor) else np.asarray(policy)
     rows = rows.astype(np.float32)
     if rows.shape != (num_envs, num_actions) or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-3):
         raise UserError(
-            f"policy must hold probabilities of shape ({num_envs}, {num_actions}) whose rows sum to 1; got shape "
-            f"{rows.shape}, smallest {rows.min()}, sums {rows.sum(-1)}"
+            f"policy must contain probabilities of shape ({num_envs}, {num_actions}) whose rows sum to 1; got shape "
+            f"{rows.shape}, minimum {rows.min()}, sums {rows.sum(-1)}"
         )
     return rows
 
@@ -80,7 +80,7 @@ def checked_output(
     observation_shape: tuple[int, ...],
     call: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Value, policy, reward and termination of ``count`` nodes as float32 NumPy arrays, once all shapes are right."""
+    """Value, policy, reward and termination of ``count`` nodes as float32 NumPy arrays, after checking all shapes."""
     if (
         output.value.shape != (count,)
         or output.policy.shape != (count, num_actions)
@@ -113,5 +113,5 @@ def not_finite(call: str, environment: int) -> UserError:
     """The error for a model that returned a non-finite value."""
     return UserError(
         f"the model's {call}() returned NaN or infinity for environment {environment}. If the model is being trained, "
-        f"lower its learning rate or check the rewards; if it is your own, check its outputs"
+        f"lower its learning rate or check the rewards; if it is your own model, check its outputs"
     )

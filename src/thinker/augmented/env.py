@@ -1,7 +1,7 @@
 """The Thinker-augmented MDP as a Gymnasium vector environment: the paper's Algorithm 1.
 
 `ThinkerEnv.step` is the algorithm's procedure STEP for all environments at once: `_imaginary_step` moves in the search
-trees and asks the model for the nodes that are new, `_real_step` acts in the real environments and plants new roots.
+trees and evaluates new nodes with the model, `_real_step` steps the real environments and plants new roots.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ Output = Literal["torch", "numpy"]
 REAL, IMAGINARY = 0, 1
 """Values of ``info["step_kind"]``."""
 DEFAULT_SUCCESS = "is_success"
-"""The entry of ``info`` that tells success, unless the environments' ``metadata["success"]`` names another."""
+"""The entry of ``info`` that reports success, unless the environments' ``metadata["success"]`` names another."""
 
 
 class ThinkerEnv(VectorEnv):
-    """Real environments, each step preceded by K - 1 imaginary steps in a world model.
+    """Real environments in which each step is preceded by K - 1 imaginary steps in a world model.
 
     An action is a pair of integers: the imaginary or real action, and whether to reset the search to its root (ignored
-    on real steps). Observations are dicts with the keys ``observe``; rewards, ends and ``info`` are NumPy arrays.
+    on real steps). Observations are dicts with the keys ``observe``; rewards, terminations, truncations and the entries
+    of ``info`` are NumPy arrays.
 
     Args:
         envs: the real environments: Discrete actions, Box observations of any shape, any autoreset mode.
-        model: what the agent searches in; see `WorldModel`.
-        stage_length: K, augmented steps per real step; 1 means that there are no imaginary steps.
+        model: the world model that the agent searches; see `WorldModel`.
+        stage_length: K, augmented steps per real step; 1 means no imaginary steps.
         max_depth: L, the depth at which a reset to the root is forced; None for no limit.
-        discount: γ of the real MDP. The augmented MDP's is γ^(1/K), see `augmented_discount`.
+        discount: γ of the real MDP. The augmented MDP uses γ^(1/K), see `augmented_discount`.
         carry_tree: keep the subtree below the real action for the next stage.
-        observe: what the augmented state consists of.
-        mask: groups of features that are shown as zeros in ``tree``: "hints", "base_policy_and_value".
+        observe: the parts of the augmented state.
+        mask: groups of features in ``tree`` that are set to zero: "hints", "base_policy_and_value".
         extra: features added to ``tree``: "action_sequence", "termination".
-        output: kind of the observations, "torch" (on the model's device) or "numpy".
-        copy: give new arrays on every step. If False, ``obs["tree"]`` is overwritten by the next step.
+        output: type of the observations, "torch" (on the model's device) or "numpy".
+        copy: return new arrays on every step. If False, ``obs["tree"]`` is overwritten by the next step.
         sink: receives every real step, see `TransitionSink`.
         keep_states: keep the states that the model predicts, for `search_tree`.
-        device: of the observations and of the model's inputs; default: ``model.device`` if there is one, else the CPU.
-        seed: used by the first `reset` if it is given none.
-        autoreset: False leaves ended episodes to the caller, for environments in DISABLED mode (the single view).
+        device: of the observations and the model's inputs; default: ``model.device`` if it exists, else the CPU.
+        seed: used by the first `reset` if that is called without a seed.
+        autoreset: False leaves resets to the caller, for environments in DISABLED mode (the single-environment view).
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class ThinkerEnv(VectorEnv):
         self.num_actions = self._real.num_actions
         if model.num_actions != self.num_actions:
             raise UserError(
-                f"the model has {model.num_actions} actions but the environments have {self.num_actions}; make the "
+                f"the model has {model.num_actions} actions but the environments have {self.num_actions}; create the "
                 f"model for this action space"
             )
         self.stage_length = stage_length
@@ -146,9 +147,9 @@ class ThinkerEnv(VectorEnv):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin new episodes in all environments; ``seed`` and ``options`` go to the real environments."""
+        """Start new episodes in all environments; ``seed`` and ``options`` are passed to the real environments."""
         if self.closed:
-            raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
+            raise ClosedEnvironmentError("this ThinkerEnv has been closed; create a new one")
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         self._observation, info = self._real.reset(seed, options)
         self._last_transition = None
@@ -165,11 +166,11 @@ class ThinkerEnv(VectorEnv):
     ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one augmented step with ``actions`` [E, 2].
 
-        ``policy`` [E, A], if given on a real step, is the distribution that the real actions were drawn from; the base
-        policy learns it in place of the sampled action.
+        ``policy`` [E, A], if given on a real step, is the distribution that the real actions were sampled from; the
+        base policy is trained on it instead of on the sampled action.
         """
         if self.closed:
-            raise ClosedEnvironmentError("this ThinkerEnv has been closed; make a new one")
+            raise ClosedEnvironmentError("this ThinkerEnv has been closed; create a new one")
         if self._step == 0:
             raise ResetNeeded("call reset() before the first step()")
         pairs = checked_actions(actions, self.num_envs, self.num_actions)
@@ -206,8 +207,8 @@ class ThinkerEnv(VectorEnv):
         info = dict(real.info)
         search.carry(self._tree, actions, self.carry_tree, self._new_index)
 
-        # The last states of episodes: what the agent would have seen there, had the episode gone on. Truncated
-        # episodes are bootstrapped from it; nothing of it is carried into the next episode.
+        # Final states of episodes: what the agent would have seen if the episode had continued. Truncated episodes are
+        # bootstrapped from it; none of it is carried into the next episode.
         final_value = np.zeros(self.num_envs, np.float32)
         now_ended = real.now_terminated | real.now_truncated
         last = np.flatnonzero(ended | now_ended)
@@ -242,7 +243,7 @@ class ThinkerEnv(VectorEnv):
             self.sink.add(transition)
 
     def refresh(self) -> dict[str, Any]:
-        """At a stage's start, ask the model for the roots again, and return the new observations.
+        """At the start of a stage, evaluate the roots again and return the new observations.
 
         For a model whose weights have changed since the last real step.
         """
@@ -254,7 +255,7 @@ class ThinkerEnv(VectorEnv):
     # ---------------------------------------------------------------------------------------- roots and outputs
 
     def _plant_roots(self, last_action: np.ndarray) -> None:
-        """Begin a stage in every environment at its real observation."""
+        """Start a stage in every environment at its real observation."""
         self._last_action = last_action
         self._stage += 1
         value, policy, _, _ = self._nodes.plant(self._observation, last_action)
@@ -339,9 +340,9 @@ class ThinkerEnv(VectorEnv):
     # ---------------------------------------------------------------------------------------------- exact resume
 
     def state_dict(self) -> dict[str, Any]:
-        """Trees, hidden states and counters: all but the real environments and the model.
+        """Trees, hidden states and counters: everything except the real environments and the model.
 
-        Plain dicts of arrays, tensors and numbers. They are the live ones: copy or write them before the next step.
+        Nested dicts of arrays, tensors and numbers. They are not copies: copy or save them before the next step.
         """
         return {
             "tree": self._tree._asdict(),
@@ -355,12 +356,12 @@ class ThinkerEnv(VectorEnv):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from ``state``, saved by an environment that was made with the same arguments.
+        """Continue from ``state``, saved by an environment with the same arguments.
 
-        Restore the real environments after it: they may be reset here.
+        Restore the real environments after this call: they may be reset here.
         """
         if self._step == 0 and state["nodes"]["hidden"] is not None:
-            self.reset()  # makes room for the hidden states
+            self.reset()  # allocates the hidden states
         for name, array in state["tree"].items():
             getattr(self._tree, name)[...] = array
         self._nodes.load_state_dict(state["nodes"])
@@ -371,11 +372,11 @@ class ThinkerEnv(VectorEnv):
         self._episodes.load_state_dict(state["episodes"])
         self._represent()
 
-    # ------------------------------------------------------------------------------------------------- the rest
+    # -------------------------------------------------------------------------------------- properties and helpers
 
     @property
     def model(self) -> WorldModel:
-        """The world model that is searched in."""
+        """The world model that the agent searches."""
         return self._nodes.model
 
     @model.setter
@@ -384,12 +385,12 @@ class ThinkerEnv(VectorEnv):
 
     @property
     def device(self) -> torch.device:
-        """Where observations lie."""
+        """The device of the observations."""
         return self._nodes.device
 
     @property
     def real_observation(self) -> np.ndarray:
-        """The real states [E, *observation_shape] at which this stage began."""
+        """The real states [E, *observation_shape] at the start of this stage."""
         return self._observation.copy()
 
     @property

@@ -1,4 +1,4 @@
-"""What the model predicts for the nodes of the search trees: asked in one batch, checked, and kept in rows."""
+"""The model's predictions for the nodes of the search trees: computed in one batch, checked, and stored in rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Numbers = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Nodes:
-    """Hidden states, and on request predicted states, of all nodes reached in a stage.
+    """Hidden states, and optionally predicted states, of all nodes reached in a stage.
 
-    Environment e owns the rows e K .. e K + K - 1, the first of which is its root's. What agents see lies on
-    ``device``; the model may compute on another one.
+    Environment e owns the rows e K .. e K + K - 1; the first is its root. Agents see tensors on ``device``; the model
+    may compute on another device.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Nodes:
         self._state: Rows | None = None
 
     def to_device(self, array: np.ndarray) -> Tensor:
-        """``array`` as a tensor where agents see it; on the CPU they share memory."""
+        """``array`` as a tensor on the agents' device; on the CPU they share memory."""
         return torch.from_numpy(array).to(self.device)
 
     def _to_model(self, array: np.ndarray) -> Tensor:
@@ -54,7 +54,7 @@ class Nodes:
 
     @property
     def visible_shape(self) -> tuple[int, ...]:
-        """The shape of one hidden state as agents see it."""
+        """The shape of one hidden state as seen by agents."""
         declared = getattr(self.model, "hidden_shape", None)
         if declared is not None:
             return tuple(declared)
@@ -63,13 +63,13 @@ class Nodes:
         return tuple(self._visible(output.hidden).shape[1:])
 
     def plant(self, observation: np.ndarray, last_action: np.ndarray) -> Numbers:
-        """Ask for the roots of all environments at ``observation`` [E, ...]."""
+        """Evaluate the roots of all environments at ``observation`` [E, ...]."""
         output = self._root(observation, last_action)
         numbers = self._numbers(output, self._num_envs, "root")
         if self._hidden is None:
             self._hidden = Rows(output.hidden, self._num_envs * self._stage_length)
             if self.keep_states and output.state is not None:
-                # One row more than there are nodes: the zero state below a predicted termination.
+                # One more row than there are nodes: the zero state below a predicted termination.
                 self._state = Rows(self.state_of(output.state), self._num_envs * self._stage_length + 1)
         self._hidden.write(self.root_rows, output.hidden)
         if self._state is not None and output.state is not None:
@@ -77,12 +77,12 @@ class Nodes:
         return numbers
 
     def evaluate(self, observation: np.ndarray, last_action: np.ndarray) -> tuple[Numbers, Tensor, Tensor | None]:
-        """Ask for final observations [n, ...], which are never unrolled: numbers, visible hidden states, states."""
+        """Evaluate final observations [n, ...], which are never unrolled: numbers, visible hidden states, states."""
         output = self._root(observation, last_action)
         return self._numbers(output, len(observation), "root"), self._visible(output.hidden), output.state
 
     def unroll(self, pending: Pending, count: int) -> Numbers:
-        """Ask for the first ``count`` pending nodes and keep their hidden states."""
+        """Evaluate the first ``count`` pending nodes and store their hidden states."""
         rows = self._rows(self._hidden)
         hidden = rows.read(pending.parent_row[:count])
         with torch.no_grad():
@@ -94,19 +94,19 @@ class Nodes:
         return numbers
 
     def hidden(self, rows: np.ndarray) -> Tensor:
-        """Hidden states [n, ...] at ``rows`` [n], as agents see them."""
+        """Hidden states [n, ...] at ``rows`` [n], as seen by agents."""
         return self._visible(self._rows(self._hidden).read(rows))
 
     def states(self, rows: np.ndarray) -> Tensor:
-        """Predicted states [n, ...] at ``rows`` [n]; an error where the model predicts none."""
+        """Predicted states [n, ...] at ``rows`` [n]; raises an error if the model predicts none."""
         return self._state.read(rows) if self._state is not None else self.state_of(None)
 
     def kept_state(self, row: int) -> np.ndarray | None:
-        """One predicted state, or None where none are kept."""
+        """One predicted state, or None if none are kept."""
         return None if self._state is None else self._state.read(np.array([row]))[0].cpu().numpy()
 
     def state_of(self, state: Tensor | None) -> Tensor:
-        """``state``, or an error where the model predicts none."""
+        """``state`` on the agents' device; raises an error if the model predicts none."""
         if state is None:
             raise UserError(
                 "observe has 'predicted_state' (or keep_states is set), but this model does not predict states; leave "
@@ -118,7 +118,7 @@ class Nodes:
         return {name: rows.state_dict() if rows is not None else None for name, rows in self._named_rows().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Needs the rows to exist: plant roots first."""
+        """Restore the rows, which must exist: plant roots first."""
         for name, rows in self._named_rows().items():
             if rows is not None and state[name] is not None:
                 rows.load_state_dict(state[name])

@@ -1,7 +1,7 @@
-"""The real environments as the augmented MDP sees them: any Gymnasium vector environment, whatever its autoreset mode.
+"""The real environments as seen by the augmented MDP: any Gymnasium vector environment in any autoreset mode.
 
 `ThinkerEnv` works in SAME_STEP mode: the step that ends an episode also returns the next episode's first observation.
-The classes here bring every mode to that form and keep the final observations, which the model learns from.
+The classes here convert every mode to that one and keep the final observations, which the model learns from.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from thinker.errors import UnsupportedError, UserError
 class RealStep:
     """One step of all E real environments."""
 
-    observation: np.ndarray  # [E, ...]  where the next stage begins: a new episode where one ended
-    final_observation: np.ndarray  # [E, ...]  what the action led to; differs only where an episode ended
+    observation: np.ndarray  # [E, ...]  where the next stage starts: a new episode where one ended
+    final_observation: np.ndarray  # [E, ...]  the result of the action; differs only where an episode ended
     reward: np.ndarray  # [E] float64
     terminated: np.ndarray  # [E] bool  reported together with the new episode's observation
     truncated: np.ndarray  # [E] bool
     info: dict[str, Any]
     happened: np.ndarray  # [E] bool  False where a waiting environment only reset itself
-    now_terminated: np.ndarray  # [E] bool  this very action terminated the episode, reported now or one stage later
+    now_terminated: np.ndarray  # [E] bool  this action terminated the episode, reported now or one stage later
     now_truncated: np.ndarray  # [E] bool
 
 
 class RealEnvs(ABC):
-    """Checks the environments, their actions' offset and their numbers; steps them in their own autoreset mode."""
+    """Steps the environments in their own autoreset mode and checks their spaces, observations and rewards."""
 
     def __init__(self, envs: VectorEnv) -> None:
         self.envs = envs
@@ -51,11 +51,11 @@ class RealEnvs(ABC):
         """Step with ``actions`` [E], 0 .. A - 1."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """What is remembered beside the environments themselves; not copies."""
+        """State kept in addition to that of the environments; not copies."""
         return {}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
 
@@ -70,7 +70,7 @@ class RealEnvs(ABC):
                 f"the real environment {wrong} returned the reward {reward[wrong]}; rewards must be finite. Fix the "
                 f"environment, or clip its rewards with a wrapper"
             )
-        # Copies, since an environment may hand out its own buffers and the transition outlives the next step.
+        # Copies: an environment may return its own buffers, and the transition outlives the next step.
         return self._checked(observation), reward, np.array(terminated, bool), np.array(truncated, bool), info
 
     def _checked(self, observation: Any) -> np.ndarray:
@@ -89,7 +89,7 @@ class RealEnvs(ABC):
 
 
 class SameStep(RealEnvs):
-    """Environments in SAME_STEP mode, as they are."""
+    """Environments in SAME_STEP mode, used as they are."""
 
     def step(self, actions: np.ndarray) -> RealStep:
         observation, reward, terminated, truncated, info = self._step(actions)
@@ -110,7 +110,7 @@ class SameStep(RealEnvs):
 class PartialReset(RealEnvs):
     """Environments that can be reset one by one, with Gymnasium's ``reset(options={"reset_mask": ...})``.
 
-    With ``autoreset`` off the caller resets: the single view of one environment.
+    With ``autoreset=False`` the caller resets them, as in the single-environment view.
     """
 
     def __init__(self, envs: VectorEnv, autoreset: bool = True) -> None:
@@ -135,9 +135,8 @@ class PartialReset(RealEnvs):
 class Waiting(RealEnvs):
     """Environments in NEXT_STEP mode that cannot be reset one by one: an ended row resets itself in its next step.
 
-    Such a row waits for one stage in its final state, whatever the agent does there; only then is the end reported,
-    together with the new episode. The terminal state thus is a state with nothing more to gain, and returns are
-    what they are in the other modes.
+    Such a row waits for one stage in its final state, where actions have no effect; only then is the end reported,
+    together with the new episode. No reward is given in between, so returns are the same as in the other modes.
     """
 
     def __init__(self, envs: VectorEnv) -> None:
@@ -167,12 +166,12 @@ class Waiting(RealEnvs):
         return step
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Which rows wait, and in which final states."""
+        """Which rows are waiting, and their final states."""
         return {"terminated": self._terminated, "truncated": self._truncated, "final": self._final}
 
 
 def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:
-    """Choose how to step ``envs`` by the autoreset mode they declare."""
+    """Choose how to step ``envs`` from the autoreset mode they declare."""
     if not isinstance(envs, VectorEnv):
         raise UnsupportedError(
             f"ThinkerEnv wraps a gymnasium.vector.VectorEnv, not {type(envs).__name__}; wrap a single environment as "
@@ -182,7 +181,7 @@ def adapt(envs: VectorEnv, autoreset: bool = True) -> RealEnvs:
     if declared is None:
         raise UserError(
             f"{envs} does not declare its autoreset mode; set metadata['autoreset_mode'] to one of "
-            f"gymnasium.vector.AutoresetMode, as Gymnasium >= 1.1 asks for"
+            f"gymnasium.vector.AutoresetMode, as Gymnasium >= 1.1 requires"
         )
     mode = AutoresetMode(declared) if not isinstance(declared, AutoresetMode) else declared
     if not autoreset and mode is not AutoresetMode.DISABLED:
@@ -215,7 +214,7 @@ def _box_observations(envs: VectorEnv) -> spaces.Box:
 
 
 def _merge(info: dict[str, Any], fresh: dict[str, Any], ended: np.ndarray) -> None:
-    """Put the rows ``ended`` of the reset's info over those of the step's."""
+    """Replace the rows ``ended`` of the step's info with those of the reset's info."""
     for key, value in fresh.items():
         old = info.get(key)
         if isinstance(value, dict):

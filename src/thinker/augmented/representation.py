@@ -20,8 +20,8 @@ NO_COLUMN = -1
 Array = TypeVar("Array", bound=Any)
 
 Extra = Literal["action_sequence", "termination"]
-"""Opt-in features, after the paper's: the actions from the root to the current node, one-hot, and whether the model
-predicts that the episode ends on reaching the current node."""
+"""Optional features, appended to the paper's: the one-hot actions from the root to the current node, and whether the
+model predicts that the episode ends on reaching the current node."""
 
 FeatureGroup = Literal["hints", "base_policy_and_value"]
 """Groups of features that can be masked, for the paper's ablations (appendix E)."""
@@ -30,7 +30,7 @@ _NODE_PARTS = ("reward", "value", "policy", "action", "child_mean_return", "chil
 _HINTS = ("child_mean_return", "child_max_return", "child_visits")
 _FROM_VALUE = ("value", "policy", "child_mean_return", "child_max_return")
 _MASKED_PARTS: Mapping[str, tuple[str, ...]] = {
-    # The paper's list: all nine statistics that an agent with memory could compute by itself.
+    # The paper's list: the nine statistics that an agent with memory could compute itself.
     "hints": (
         *(f"{node}_{part}" for node in ("root", "current") for part in _HINTS),
         "rollout_return",
@@ -48,11 +48,11 @@ _MASKED_PARTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named part of the tree representation lies."""
+    """The position of each named part of the tree representation."""
 
     num_actions: int
     stage_length: int
-    max_depth: int  # the deepest that a node can lie: min(L, K - 1)
+    max_depth: int  # the largest depth of a node: min(L, K - 1)
     slices: Mapping[str, slice]
     size: int
 
@@ -71,7 +71,7 @@ class Layout:
         }
 
     def columns_of(self, mask: Iterable[FeatureGroup]) -> np.ndarray:
-        """The columns that the groups of ``mask`` stand for."""
+        """The columns of the groups in ``mask``."""
         names = check_names("mask", mask, get_args(FeatureGroup))
         parts = sorted({part for name in names for part in _MASKED_PARTS[name]})
         columns = [np.arange(self.slices[part].start, self.slices[part].stop) for part in parts]
@@ -83,7 +83,7 @@ _SCALARS |= {"max_return", "trailing_discount", "reset", "termination"}
 
 
 def layout(num_actions: int, stage_length: int, *, max_depth: int | None = None, extra: Iterable[Extra] = ()) -> Layout:
-    """The layout of the tree representation: 10 A + K + 9 numbers, and then the ``extra`` features in a fixed order."""
+    """The layout of the tree representation: 10 A + K + 9 numbers, then the ``extra`` features in a fixed order."""
     extras = check_names("extra", extra, get_args(Extra))
     deepest = stage_length - 1 if max_depth is None else min(max_depth, stage_length - 1)
     per_action = {"policy", "action", *_HINTS}
@@ -111,8 +111,8 @@ def represent(
     step: int,  # k, 1 .. K
     stage_length: int,
     powers: np.ndarray,  # [K + 1] powers of the discount
-    sequence_column: int,  # where the action sequence begins, NO_COLUMN if it is not asked for
-    termination_column: int,  # NO_COLUMN if it is not asked for
+    sequence_column: int,  # where the action sequence starts, NO_COLUMN if not included
+    termination_column: int,  # NO_COLUMN if not included
     out: np.ndarray,  # [E, F] float32
     root_value: np.ndarray,  # [E] float64: mean return of the root without the root's reward
     max_return: np.ndarray,  # [E] float64: maximum return of the root

@@ -1,4 +1,4 @@
-"""Hidden states (and predicted states) of the nodes: rows of one tensor that is allocated once."""
+"""Storage for the nodes' hidden and predicted states: rows of one tensor that is allocated once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 class Rows:
-    """``num_rows`` tensors of one shape, written and read in batches.
+    """``num_rows`` tensors of the same shape, written and read in batches.
 
-    Images that the model gives in channels_last memory are kept in that order, so that a row is one piece of memory
-    and what is read needs no conversion on its way back into the model.
+    Tensors in channels_last memory are stored in that order, so that a row is contiguous and needs no conversion when
+    it is passed back to the model.
     """
 
     def __init__(self, like: Tensor, num_rows: int) -> None:
-        """Room for rows like those of ``like`` [B, ...], all zero."""
+        """Allocate zeros for rows of the same shape, dtype and device as those of ``like`` [B, ...]."""
         self._channels_last = (
             like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
         )
@@ -25,7 +25,7 @@ class Rows:
         self.device = like.device
 
     def write(self, rows: np.ndarray, values: Tensor) -> None:
-        """Put ``values`` [n, ...] into ``rows`` [n]."""
+        """Write ``values`` [n, ...] to ``rows`` [n]."""
         self._storage.index_copy_(0, self._index(rows), self._to_storage(values).to(self._storage.dtype))
 
     def read(self, rows: np.ndarray) -> Tensor:
@@ -34,11 +34,11 @@ class Rows:
         return values.permute(0, 3, 1, 2) if self._channels_last else values
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All rows, as they lie in memory; not a copy."""
+        """All rows in their memory order; not a copy."""
         return {"storage": self._storage}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over all rows."""
+        """Restore all rows."""
         self._storage.copy_(state["storage"])
 
     def _to_storage(self, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One environment of the augmented MDP as an ordinary `gymnasium.Env`, for libraries that know only those."""
+"""One environment of the augmented MDP as an ordinary `gymnasium.Env`, for libraries that need one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thinker.errors import UserError
 
 
 class SingleThinkerEnv(gym.Env):
-    """The single-environment view: NumPy observations, no autoreset, the vector dimension taken away."""
+    """The single-environment view: NumPy observations, no autoreset, no vector dimension."""
 
     def __init__(self, vector_env: ThinkerEnv) -> None:
         """``vector_env``: one environment (see `single_vector`), with ``output="numpy"`` and ``autoreset=False``."""
         if vector_env.num_envs != 1 or vector_env.output != "numpy":
             raise UserError(
-                f"the single view needs a ThinkerEnv of one environment with output='numpy'; this one has "
+                f"SingleThinkerEnv needs a ThinkerEnv of one environment with output='numpy'; this one has "
                 f"{vector_env.num_envs} and output={vector_env.output!r}"
             )
         self.vector_env = vector_env
@@ -34,7 +34,7 @@ class SingleThinkerEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Begin a new episode."""
+        """Start a new episode."""
         super().reset(seed=seed)
         observation, info = self.vector_env.reset(seed=seed, options=options)
         self._ended = False
@@ -43,7 +43,7 @@ class SingleThinkerEnv(gym.Env):
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Take one augmented step with ``action`` [2]."""
         if self._ended:
-            raise ResetNeeded("the episode has ended, or none has begun; call reset() before step()")
+            raise ResetNeeded("the episode has ended, or none has started; call reset() before step()")
         actions = np.asarray(action)[None]
         observation, reward, terminated, truncated, info = self.vector_env.step(actions)
         self._ended = bool(terminated[0] or truncated[0])
@@ -65,12 +65,12 @@ class SingleThinkerEnv(gym.Env):
 
 
 def single_vector(env: gym.Env) -> SyncVectorEnv:
-    """``env`` as a vector environment of one, which the single view resets itself."""
+    """``env`` as a vector environment of size one without autoreset."""
     return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.DISABLED)
 
 
 def _row(values: dict[str, Any]) -> dict[str, Any]:
-    """Environment 0 of a dict of arrays over environments; Gymnasium's masks (``_name``) are left out."""
+    """Row 0 of a dict of arrays over environments; Gymnasium's masks (``_name``) are left out."""
     return {
         key: _row(value) if isinstance(value, dict) else value[0]
         for key, value in values.items()

@@ -1,7 +1,7 @@
-"""The search trees of all environments as one structure of arrays, and the native kernels that move in them.
+"""The search trees of all environments as one structure of arrays, and the compiled kernels that traverse them.
 
-This is the tree that appendix A of the paper asks for "to compute the hints": nodes with reward, value, base policy
-and visit count, whose mean and maximum rollout returns (equation 1) follow every change. A kernel treats all
+This is the tree that appendix A of the paper requires "to compute the hints": nodes with reward, value, base policy
+and visit count, whose mean and maximum rollout returns (equation 1) are updated on every change. A kernel handles all
 environments in one call and allocates nothing.
 
 Returns need no sum over the subtree. Every rollout return of node i that ends below it is r(i) + γ g(child, j), so with
@@ -12,8 +12,8 @@ n(i) the number of nodes in i's subtree
 
 and one walk from a changed node up to the root makes all of them exact again, without drift.
 
-Kernels take what they need out of the `Tree` before their loop: Numba counts references on every access to a field of
-a tuple, which in the loop costs ten times the work itself.
+Kernels read the fields of `Tree` before their loop: Numba counts references on every access to a field of a tuple,
+which inside the loop would cost ten times as much as the work itself.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ ROOT = 0
 NO_NODE = -1
 """No child for this action, or no parent."""
 NO_STAGE = -1
-"""The model was never asked for this node."""
+"""The model has never evaluated this node."""
 NOTHING_WRONG = -1
-"""A kernel that checks its input found no row to complain of."""
+"""Returned by a kernel that checks its input and found no invalid row."""
 
 
 class Tree(NamedTuple):
-    """E trees of at most N nodes with A actions. Node 0 is the root; a parent's index is below its children's."""
+    """E trees of at most N nodes with A actions. Node 0 is the root; a parent's index is less than its children's."""
 
     # Structure
     size: np.ndarray  # [E] int32        nodes in the tree
-    parent: np.ndarray  # [E, N] int32     NO_NODE for the root, and for nodes dropped below an end
+    parent: np.ndarray  # [E, N] int32     NO_NODE for the root, and for nodes dropped below a predicted termination
     child: np.ndarray  # [E, N, A] int32  NO_NODE where never visited
     action: np.ndarray  # [E, N] int32     the action into the node, NO_ACTION at an episode's start
-    # What the model said
+    # The model's predictions
     reward: np.ndarray  # [E, N] float64   0 for the root
     value: np.ndarray  # [E, N] float64   0 where terminated
     policy: np.ndarray  # [E, N, A] float32
     terminated: np.ndarray  # [E, N] bool      the model predicts that the episode ends on reaching the node
-    stage: np.ndarray  # [E, N] int64     the stage in which the model said it; an older one means: ask again
-    row: np.ndarray  # [E, N] int64     where the hidden state lies
-    state_row: np.ndarray  # [E, N] int64     where the predicted state lies
+    stage: np.ndarray  # [E, N] int64     the stage of the prediction; nodes of older stages are evaluated again
+    row: np.ndarray  # [E, N] int64     row of the hidden state
+    state_row: np.ndarray  # [E, N] int64     row of the predicted state
     # Statistics
     visits: np.ndarray  # [E, N] int32     arrivals by an imaginary step
     nodes: np.ndarray  # [E, N] int32     nodes in the subtree, itself included
     return_sum: np.ndarray  # [E, N] float64   sum of the rollout returns over the subtree
     return_max: np.ndarray  # [E, N] float64   their maximum
-    # Where the agent is
+    # The agent's position
     current: np.ndarray  # [E] int32        the node just reached, before a reset
     depth: np.ndarray  # [E] int32        its depth
     path_reward: np.ndarray  # [E] float64      discounted rewards from the root to it
@@ -65,27 +65,27 @@ class Tree(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The nodes that one imaginary step must send through the model; only the first `count` rows are meant."""
+    """The nodes that the model must evaluate in one imaginary step; only the first `count` rows are used."""
 
     environment: np.ndarray  # [E] int32
     node: np.ndarray  # [E] int32
     action: np.ndarray  # [E] int64
     parent_row: np.ndarray  # [E] int64   the hidden state to unroll from
-    row: np.ndarray  # [E] int64   where the new hidden state goes
+    row: np.ndarray  # [E] int64   where the new hidden state is stored
 
 
 def capacity(stage_length: int, max_depth: int | None) -> int:
-    """The most nodes that a stage and the trees carried into it can hold.
+    """The maximum number of nodes in a tree, carried ones included.
 
-    A stage makes at most K - 1 nodes, none deeper than D = min(L, K - 1), and each carry brings a node one nearer to
-    the root, so only the nodes of the last D stages can still be there.
+    A stage adds at most K - 1 nodes, none deeper than D = min(L, K - 1), and each carry moves a node one level closer
+    to the root, so only the nodes of the last D stages can still exist.
     """
     deepest = stage_length - 1 if max_depth is None else min(max_depth, stage_length - 1)
     return 1 + (stage_length - 1) * deepest
 
 
 def make_tree(num_envs: int, num_actions: int, num_nodes: int) -> Tree:
-    """Trees with a bare root each."""
+    """Trees that consist of a root only."""
     per_node = (num_envs, num_nodes)
     return Tree(
         size=np.ones(num_envs, np.int32),
@@ -112,7 +112,7 @@ def make_tree(num_envs: int, num_actions: int, num_nodes: int) -> Tree:
 
 
 def make_pending(num_envs: int) -> Pending:
-    """Room for one pending node per environment."""
+    """Allocate one pending node per environment."""
     return Pending(
         environment=np.zeros(num_envs, np.int32),
         node=np.zeros(num_envs, np.int32),
@@ -135,7 +135,7 @@ def _back_up(
     node: int,
     discount: float,
 ) -> None:
-    """Make the statistics of ``node`` in tree ``e`` and of all above it exact again; arrays as in `Tree`."""
+    """Recompute the statistics of ``node`` in tree ``e`` and of its ancestors; arrays as in `Tree`."""
     while node != NO_NODE:
         count = 1
         total = value[e, node]
@@ -154,10 +154,10 @@ def _back_up(
 
 @njit(cache=True)
 def move(tree: Tree, pending: Pending, actions: np.ndarray, stage: int, discount: float, rows_per_env: int) -> int:
-    """Take one imaginary step in every tree: to the child by ``actions[:, 0]``, made if it is not there.
+    """Take one imaginary step in every tree: to the child for ``actions[:, 0]``, created if it does not exist.
 
-    Nodes below a predicted termination are made here, without the model. Those that the model must be asked for (new,
-    or carried and not yet reached in this stage) go to ``pending``; their number is returned.
+    Nodes below a predicted termination are filled in here, without the model. Those that the model must evaluate (new,
+    or carried and not yet reached in this stage) are written to ``pending``; their number is returned.
     """
     size, parent, child, action_into = tree.size, tree.parent, tree.child, tree.action
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
@@ -226,11 +226,11 @@ def receive(
     new_termination: np.ndarray,  # [count]
     discount: float,
 ) -> int:
-    """Write what the model said of the pending nodes; every statistic above them follows.
+    """Write the model's predictions for the pending nodes and update the statistics of their ancestors.
 
-    What was carried below a node that is now predicted to end the episode is dropped.
+    Nodes carried below a node that is now predicted to end the episode are dropped.
 
-    Returns NOTHING_WRONG, or the first row with a number that is not finite.
+    Returns NOTHING_WRONG, or the first row with a non-finite value.
     """
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
     parent, child, nodes = tree.parent, tree.child, tree.nodes
@@ -259,7 +259,7 @@ def receive(
 
 @njit(cache=True)
 def arrive(tree: Tree, actions: np.ndarray, max_depth: int, powers: np.ndarray) -> None:
-    """Add the reward of the node just reached to the rollout's, and note where a reset is due: chosen or forced."""
+    """Add the reward of the node just reached to that of the rollout, and mark resets, chosen or forced."""
     current, depth, reward = tree.current, tree.depth, tree.reward
     path_reward, was_reset = tree.path_reward, tree.was_reset
     for e in range(actions.shape[0]):
@@ -271,9 +271,9 @@ def arrive(tree: Tree, actions: np.ndarray, max_depth: int, powers: np.ndarray) 
 def carry(tree: Tree, actions: np.ndarray, keep_subtree: bool, new_index: np.ndarray) -> None:
     """After a real step: make the root's child for ``actions[:, 0]`` the root, with its subtree, and drop the rest.
 
-    Where that child was never visited, or ``keep_subtree`` is off, the tree becomes a bare root. Compaction is in
-    place: nodes keep their order, so a node only ever moves towards the front and its parent has moved before it.
-    ``new_index`` [N] is scratch.
+    If that child was never visited, or ``keep_subtree`` is False, the tree becomes a single root. Compaction is in
+    place: nodes keep their order, so a node only ever moves towards the front, after its parent. ``new_index`` [N] is
+    scratch space.
     """
     sizes, parent, child, action_into = tree.size, tree.parent, tree.child, tree.action
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated
@@ -292,7 +292,7 @@ def carry(tree: Tree, actions: np.ndarray, keep_subtree: bool, new_index: np.nda
             new_index[old] = NO_NODE
             new_parent = NO_NODE
             if old != old_root:
-                # A parent before the new root (or none) is not of its subtree, and has no entry in new_index.
+                # A parent before the new root (or none) is outside of its subtree and has no entry in new_index.
                 if parent[e, old] < old_root or new_index[parent[e, old]] == NO_NODE:
                     continue
                 new_parent = new_index[parent[e, old]]
@@ -316,7 +316,7 @@ def carry(tree: Tree, actions: np.ndarray, keep_subtree: bool, new_index: np.nda
 
 @njit(cache=True)
 def clear(tree: Tree, which: np.ndarray) -> None:
-    """Make the trees of the environments ``which`` [n] bare roots that no action led to: an episode begins."""
+    """Reset the trees of the environments ``which`` [n] to a single root without a last action: a new episode."""
     size, action_into, visits, child = tree.size, tree.action, tree.visits, tree.child
     for i in range(which.shape[0]):
         e = which[i]
@@ -336,9 +336,9 @@ def plant(
     discount: float,
     rows_per_env: int,
 ) -> int:
-    """Begin a stage: the root takes the model's word for the real state, and is the current node.
+    """Start a stage: write the model's prediction for the real state to the root and make it the current node.
 
-    Returns NOTHING_WRONG, or the first row with a number that is not finite.
+    Returns NOTHING_WRONG, or the first row with a non-finite value.
     """
     parent, child, nodes = tree.parent, tree.child, tree.nodes
     reward, value, policy, terminated = tree.reward, tree.value, tree.policy, tree.terminated

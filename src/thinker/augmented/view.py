@@ -1,4 +1,4 @@
-"""A read-only view of the search trees, for recorders, planners and anyone who wants to look inside a plan."""
+"""A read-only view of the search trees, for recorders, planners and inspection of plans."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from thinker.augmented.tree import ROOT, Tree
 class TreeView:
     """The search trees of E environments: at most N nodes each, A actions. Node `ROOT` (0) is the root.
 
-    The arrays are live and read-only: they show the trees as they are now, and the next step changes them. Only the
-    first ``size[e]`` nodes of environment e are meaningful; a node's parent comes before it.
+    The arrays are live and read-only: they show the current trees, and the next step changes them. Only the first
+    ``size[e]`` nodes of environment e are valid; a node's parent comes before it.
     """
 
     def __init__(self, tree: Tree, state_of: Callable[[int, int], np.ndarray | None]) -> None:
         self._return_sum, self._nodes, self._stage = tree.return_sum, tree.nodes, tree.stage
         self._state_of = state_of
         self.size = _read_only(tree.size)  # [E]  nodes in the tree
-        self.parent = _read_only(
-            tree.parent
-        )  # [E, N]  NO_NODE for the root, and for nodes dropped below a predicted end
+        self.parent = _read_only(tree.parent)  # [E, N]  NO_NODE for the root and for dropped nodes
         self.children = _read_only(tree.child)  # [E, N, A]  NO_NODE where never visited
         self.action = _read_only(tree.action)  # [E, N]  the action into the node, NO_ACTION at an episode's start
         self.reward = _read_only(tree.reward)  # [E, N]  0 for the root
@@ -43,7 +41,7 @@ class TreeView:
 
     @property
     def reached(self) -> np.ndarray:
-        """Which nodes were reached in this stage, [E, N]; the others were carried over from the stage before."""
+        """Which nodes were reached in this stage, [E, N]; the others were carried over from earlier stages."""
         return self._stage == self._stage[:, ROOT : ROOT + 1]
 
     @property
@@ -54,7 +52,7 @@ class TreeView:
     def state(self, environment: int, node: int) -> np.ndarray | None:
         """The real state of the root, or the predicted state of a node reached in this stage.
 
-        None for carried nodes, where the model predicts no states, and where the environment does not keep them (see
+        None for carried nodes, if the model predicts no states, and if the environment does not keep them (see
         ``keep_states`` of `ThinkerEnv`).
         """
         return self._state_of(environment, node)

@@ -55,6 +55,8 @@ class Eval:
                 budgets += [("agent", k) for k in lengths or (run.search.stage_length,)]
             elif run.settings.agent.acts_in() == "augmented":
                 budgets.append(("base-policy", 1))
+        if not budgets:
+            raise UserError(f"{self.run_name} acts without a model, so that it has no base policy; use --who agent")
         results = [
             (who, evaluate_run(run, who, split=self.split, stage_length=k, episodes=self.episodes, greedy=self.greedy))
             for who, k in budgets

@@ -5,6 +5,7 @@ Held-out episodes are known by their seeds: every episode is reset with a seed o
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import json
@@ -152,6 +153,16 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
                 f"the options {self.options} cannot be saved with a run, only what JSON knows can ({problem})"
             ) from problem
         super().check()
+
+    def rendering(self) -> GymnasiumSpec:
+        if "render_mode" in self.options:
+            return self
+        env = self.make_env()
+        modes = env.metadata.get("render_modes") or ()
+        env.close()
+        if "rgb_array" not in modes:
+            return self
+        return dataclasses.replace(self, options={**self.options, "render_mode": "rgb_array"})
 
     def _import(self, module: str) -> None:
         """Import what registers the environment; the current folder is searched last."""

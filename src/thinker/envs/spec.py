@@ -6,6 +6,7 @@ environment comes from, with a spec or without:
 * ``"success"``: the name of the info entry that tells, at the end of an episode, whether it was a success; default
   ``"is_success"``.
 * ``"action_names"``: a sequence of A strings.
+* ``"observation_names"``: for observations that are vectors, a sequence of strings that name their numbers.
 * ``"tile_pictures"``: uint8 [tiles, P, P, 3], for observations that are one-hot planes [tiles, H, W]: how to draw each
   kind of tile.
 """
@@ -53,6 +54,10 @@ class EnvironmentSpec(ABC):
 
         As in `held_out`, every ``reset()`` begins it again, and what follows the episode is not defined.
         """
+
+    def rendering(self) -> EnvironmentSpec:
+        """The same environments made with render mode "rgb_array" where they support it; default: this spec itself."""
+        return self
 
     @abstractmethod
     def check(self) -> None:

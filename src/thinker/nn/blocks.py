@@ -1,6 +1,6 @@
-"""The pieces that all networks of appendix C are made of: residual blocks, unrolling functions, predictors.
+"""Building blocks of the networks of appendix C: residual blocks, unrolling functions, predictors.
 
-Each exists for convolutional hidden states (channels, height, width) and for plain vectors; `Layers` tells them apart.
+Each supports convolutional hidden states (channels, height, width) and plain vectors; `Layers` says which.
 All convolutional tensors are kept in channels_last memory.
 """
 
@@ -17,24 +17,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Layer = nn.Linear | nn.Conv2d
-"""What residual blocks and the like are made of: linear for vectors, 3x3 convolutions for everything with positions."""
+"""The layer inside residual blocks: linear for vectors, a 3x3 convolution for inputs with spatial positions."""
 
 
 def one_hot_action(action: Tensor, num_actions: int) -> Tensor:
-    """Actions [B] to float32 [B, A]; zeros at `NO_ACTION`, where no action was taken."""
+    """Actions [B] to float32 [B, A]; all zeros for `NO_ACTION`."""
     return (action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)).float()
 
 
 class ActionLayer(nn.Module):
-    """A layer with ReLU over the input and the one-hot action: concatenating them, without the concatenation.
+    """A layer with ReLU over the concatenation of the input and the one-hot action, without concatenating them.
 
-    A layer over [x, action] is the layer over x plus what the layer makes of the action, and of that there are only A
-    different values. For convolutions the action is tiled to planes as large as the input, so that its share differs
-    at the borders; the table holds it for each position.
+    A layer over [x, action] is the layer over x plus the action's contribution, which takes only A different values.
+    For convolutions the action is tiled to planes as large as the input, so its contribution differs at the borders;
+    the table holds it for each position.
     """
 
     inside: Tensor  # [positions, 9]  which squares under the kernel lie inside the board; only with ``spatial``
-    table: Tensor | None  # what `action_table` gave when it was last kept
+    table: Tensor | None  # the result of `action_table` at the last call of `keep_table`
 
     def __init__(
         self, inputs: int, outputs: int, num_actions: int, spatial: tuple[int, int] | None, stride: int = 1
@@ -46,7 +46,7 @@ class ActionLayer(nn.Module):
             nn.Linear(inputs, outputs) if spatial is None else nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
         )
         self.action_weight = nn.Parameter(torch.empty(outputs, num_actions, *kernel))
-        # PyTorch's own initialisation of a layer that has inputs + num_actions inputs
+        # PyTorch's default initialisation of a layer with inputs + num_actions inputs
         bound = 1 / math.sqrt((inputs + num_actions) * math.prod(kernel))
         for parameter in (*self.layer.parameters(), self.action_weight):
             nn.init.uniform_(parameter, -bound, bound)
@@ -56,15 +56,15 @@ class ActionLayer(nn.Module):
             self.register_buffer("inside", inside.contiguous(), persistent=False)
 
     def action_table(self) -> Tensor:
-        """What each action adds to the output: [A, outputs] or [A, height * width * outputs]."""
+        """The contribution of each action to the output: [A, outputs] or [A, height * width * outputs]."""
         if self.spatial is None:
             return self.action_weight.t()
-        # Where all inputs are ones a convolution is the sum of the weights that lie inside the board.
+        # On an input of ones, a convolution is the sum of the weights that lie inside the board.
         by_action = self.action_weight.flatten(2).permute(1, 2, 0)  # [A, 9, outputs]
         return (self.inside.to(by_action.dtype) @ by_action).flatten(1)
 
     def keep_table(self) -> None:
-        """Compute the table now and use it from now on, for weights that change only between calls of this."""
+        """Compute the table once and use it until the next call; the weights must not change in between."""
         with torch.no_grad():
             table = self.action_table()
             if self.table is None:
@@ -81,14 +81,14 @@ class ActionLayer(nn.Module):
             return output.addmm(action, table).relu_()
         batch, channels, height, width = output.shape
         flat = output.permute(0, 2, 3, 1).flatten(1)  # a view in channels_last memory
-        # In place would save a copy, but autograd pays for changes to views with more copies, in another layout.
+        # In-place addition would save a copy, but with autograd, changing a view costs more copies in another layout.
         flat = flat.addmm(action, table) if flat.requires_grad else flat.addmm_(action, table)
         return flat.relu_().view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The hidden state's shape, and the layers that keep it: 3x3 convolutions, or linear ones where it is a vector."""
+    """The hidden state's shape and the layers that preserve it: 3x3 convolutions, or linear layers for vectors."""
 
     channels: int
     spatial: tuple[int, int] | None
@@ -108,7 +108,7 @@ class Layers:
 
 
 class ResidualBlock(nn.Module):
-    """x + layer(relu(layer(relu(x)))), the number of channels unchanged."""
+    """x + layer(relu(layer(relu(x)))), with the number of channels unchanged."""
 
     def __init__(self, layers: Layers, channels: int) -> None:
         super().__init__()
@@ -125,10 +125,10 @@ def residual_blocks(layers: Layers, channels: int, count: int) -> nn.Sequential:
 
 
 class UnrollFunction(nn.Module):
-    """From the last hidden state and the action to the next hidden state: ``count`` residual blocks.
+    """Maps the last hidden state and the action to the next hidden state: ``count`` residual blocks.
 
-    The first block takes ``inputs`` channels, whatever is concatenated to predict from, and the action. Its shortcut
-    carries the one input that is nearest to the output.
+    The first block takes ``inputs`` channels (everything to predict from, concatenated) and the action. Its shortcut
+    carries the input that is closest to the output.
     """
 
     def __init__(self, layers: Layers, inputs: int, count: int) -> None:
@@ -146,7 +146,7 @@ class UnrollFunction(nn.Module):
 
 
 class OutputLayer(nn.Linear):
-    """A final linear layer: zero at the beginning (appendix C), and float32 whatever comes in."""
+    """A final linear layer, initialised to zero (appendix C) and computed in float32 for inputs of any dtype."""
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
@@ -159,9 +159,9 @@ class OutputLayer(nn.Linear):
 class Predictor(nn.Module):
     """Scalars and logits from a hidden state: a few layers with ReLU, then one linear layer per quantity.
 
-    What the layers give at the positions of a convolutional hidden state is combined in one of two ways: "flatten"
-    concatenates it, as in the paper; "pool" takes its mean and maximum over the positions, with one layer more to
-    combine them.
+    The features at the positions of a convolutional hidden state are combined in one of two ways: "flatten"
+    concatenates them, as in the paper; "pool" takes their mean and maximum over the positions and combines these with
+    one more layer.
     """
 
     POOLED_WIDTH = 128
@@ -169,7 +169,7 @@ class Predictor(nn.Module):
     def __init__(
         self,
         layers: Layers,
-        widths: tuple[int, ...],  # channels that go in, and that come out of each layer
+        widths: tuple[int, ...],  # channels of the input and of each layer's output
         outputs: Mapping[str, int],
         *,
         positions: Literal["flatten", "pool"] = "flatten",
@@ -178,7 +178,7 @@ class Predictor(nn.Module):
         self.trunk = nn.ModuleList(layers.layer(*pair) for pair in pairwise(widths))
         self.positions = positions
         self.outputs = dict(outputs)
-        # The linear layers of all quantities are the rows of one matrix.
+        # The linear layers of all quantities share one matrix, split by rows.
         inputs = widths[-1] * math.prod(layers.spatial or ())
         self.combine: nn.Module = nn.Identity()
         if positions == "pool":
@@ -199,14 +199,14 @@ class Predictor(nn.Module):
 
 
 RESIDUAL_SCALE = 0.3
-"""How much smaller than other layers those begin whose output is added to a shortcut."""
+"""Scale of the initial weights of layers whose output is added to a shortcut, relative to other layers."""
 
 
 def initialise(module: nn.Module) -> None:
-    """New weights that keep the size of what goes through the layers; layers that are zero stay zero.
+    """Initialise weights so that activations keep their scale from layer to layer; layers that are zero stay zero.
 
-    PyTorch's own initialisation shrinks it at every layer, and a policy on top of such small features hardly moves at
-    first.
+    PyTorch's default initialisation shrinks activations at every layer, and a policy on top of such small features
+    hardly changes at first.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.any():

@@ -1,4 +1,4 @@
-"""Between the environment's observations (own dtype, layout and units) and the networks' float states."""
+"""Conversion between an environment's observations (its own dtype, layout and units) and the networks' float states."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from thinker.nn.sizes import (
 )
 
 WIDEST_LINEAR_RANGE = 1e4
-"""Vector features declared to span more than this are taken through a logarithm, the others scaled to -1 .. 1."""
+"""Vector features with a wider declared range than this are compressed by a logarithm, others scaled to -1 .. 1."""
 
 
 class ObservationCodec(nn.Module):
-    """Turns observations [B, *observation_shape] into float32 states [B, *state_shape] and back.
+    """Converts observations [B, *observation_shape] to float32 states [B, *state_shape] and back.
 
-    States are (channels, height, width) in channels_last memory, or (features,). Pictures and boards are scaled to
-    0 .. 1 by the declared bounds, vector features to -1 .. 1, or by sign(x) log(1 + |x|) where no bounds are known.
+    States are (channels, height, width) in channels_last memory, or (features,). Images and boards are scaled to
+    0 .. 1 by the declared bounds. Vector features are scaled to -1 .. 1, or by sign(x) log(1 + |x|) if unbounded.
     """
 
     offset: Tensor
@@ -47,12 +47,12 @@ class ObservationCodec(nn.Module):
         if low.ndim != (1 if self.is_vector else 3) or low.size == 0:
             raise UnsupportedSpaceError(space, f"{type(size).__name__} cannot take the shape {low.shape}")
         if self.is_binary and not is_binary(space):
-            raise UnsupportedSpaceError(space, "TilesSize takes only whole numbers 0 and 1")
+            raise UnsupportedSpaceError(space, "TilesSize takes only the integers 0 and 1")
         self.channels_last = not self.is_vector and channels_come_last(low.shape)
         self.state_shape = (low.shape[2], *low.shape[:2]) if self.channels_last else low.shape
         if isinstance(size, ImageSize):
             if not (np.isfinite(low).all() and np.isfinite(high).all()):
-                raise UnsupportedSpaceError(space, "pictures need finite bounds")
+                raise UnsupportedSpaceError(space, "images need finite bounds")
             if self.state_shape[0] % size.stacked_frames:
                 raise UnsupportedSpaceError(
                     space, f"its {self.state_shape[0]} channels are not {size.stacked_frames} stacked frames"
@@ -66,7 +66,7 @@ class ObservationCodec(nn.Module):
         self.register_buffer("offset", torch.as_tensor(offset, dtype=torch.float32), persistent=False)
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32), persistent=False)
         self.register_buffer("unbounded", torch.as_tensor(unbounded), persistent=False)
-        # float64 only where observations are, too: some devices know no other floats than float32.
+        # float64 only if the observations are float64: some devices do not support it.
         exact = torch.float64 if self.observation_dtype == torch.float64 else torch.float32
         self.register_buffer("lowest", torch.as_tensor(low, dtype=exact), persistent=False)
         self.register_buffer("highest", torch.as_tensor(high, dtype=exact), persistent=False)
@@ -74,23 +74,24 @@ class ObservationCodec(nn.Module):
         self.always_inside = self.observation_dtype == torch.bool or bytes_only
 
     def check(self, observation: Tensor) -> None:
-        """Raise where observations [B, *observation_shape] are not what the space declares."""
+        """Raise an error if observations [B, *observation_shape] do not lie in the declared space."""
         expected, received = self.observation_shape, tuple(observation.shape[1:])
         if received != expected or observation.dtype != self.observation_dtype:
             raise UserError(
                 f"observations must have shape (batch, {', '.join(map(str, expected))}) and dtype "
-                f"{self.observation_dtype} as their space says, got {tuple(observation.shape)} of {observation.dtype}"
+                f"{self.observation_dtype} as their space declares, got {tuple(observation.shape)} of "
+                f"{observation.dtype}"
             )
         if self.always_inside:
             return
         if observation.is_floating_point() and not torch.isfinite(observation).all():
-            raise UserError("observations hold NaN or infinity; find out where the environment makes them")
+            raise UserError("observations contain NaN or infinity; find out where the environment produces them")
         inside = (observation >= self.lowest) & (observation <= self.highest)
         if not inside.all():
             raise UserError(
-                f"an observation holds {observation[~inside][0].item()}, outside of the bounds that its space "
+                f"an observation contains {observation[~inside][0].item()}, outside of the bounds that its space "
                 f"{self.space} declares; correct the space (gymnasium.wrappers.TransformObservation takes a new one) "
-                "or clip"
+                "or clip the observations"
             )
 
     def encode(self, observation: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class ObservationCodec(nn.Module):
         return state if self.is_binary else (state - self.offset) / self.scale
 
     def decode(self, state: Tensor) -> Tensor:
-        """States [B, *state_shape] to observations [B, *observation_shape]: whole and clipped where they must be."""
+        """States [B, *state_shape] to observations [B, *observation_shape]; integers are rounded and clipped."""
         if self.is_vector:
             state = torch.where(self.unbounded, state.sign() * state.abs().expm1(), state)
         if self.is_binary:

@@ -1,4 +1,4 @@
-"""State encoders for pictures, boards and vectors (pictures: appendix C; the others: ours)."""
+"""State encoders for images (appendix C), boards and vectors (our own)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thinker.nn.sizes import ImageSize, ModelSize, TilesSize
 
 
 class Encoder(nn.Module):
-    """g(s): the state and the one-hot action that led to it, to a hidden state."""
+    """g(s): maps a state and the one-hot action that led to it to a hidden state."""
 
     def __init__(self, first: ActionLayer, *rest: nn.Module) -> None:
         super().__init__()
@@ -19,14 +19,14 @@ class Encoder(nn.Module):
         self.rest = nn.Sequential(*rest)
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """``state`` [B, *state_shape], ``action`` [B, A], to [B, *hidden_shape]."""
+        """``state`` [B, *state_shape] and ``action`` [B, A] to [B, *hidden_shape]."""
         x = self.first(state.to(self.first.action_weight.dtype), action)
         encoded: Tensor = self.rest(x)
         return encoded
 
 
 class Architecture:
-    """Builds the parts of the networks for one observation space, number of actions and size."""
+    """Builds the parts of the networks for an observation space, a number of actions and a size."""
 
     def __init__(self, observation_space: gym.Space, num_actions: int, size: ModelSize) -> None:
         self.observation_space = observation_space

@@ -1,4 +1,4 @@
-"""The LSTM-attention network (appendix C): an LSTM whose cells also read from the last steps by attention."""
+"""The LSTM-attention network (appendix C): an LSTM whose cells also attend to the last steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from thinker.errors import UserError
 
 Memory = dict[str, Tensor]
-"""What a network remembers, one row per environment: tensors [B, ...]. Networks without memory have an empty one."""
+"""A network's recurrent state: tensors [B, ...], one row per environment; empty for networks without memory."""
 
 CURRENT_STEP_BIAS = 5.0
-"""The paper's prior that the current step is attended to most."""
+"""The paper's prior that the current step gets the most attention."""
 
 
 class LSTMAttentionCell(nn.Module):
-    """One cell. Its input is stack([x, h_below]), of the network's input x and the output of the cell below.
+    """One cell. Its input is stack([x, h_below]): the network's input x and the output of the cell below.
 
     Every linear layer on the stacked input is split into the part on x, which does not depend on the recurrence and is
     computed for all steps at once (`project`), and the part on h_below. The skip connection of the attention module is
-    x: the paper adds the cell's input, which has twice the width of what it is added to.
+    x: the paper adds the cell's input, which has twice the required width.
     """
 
     def __init__(self, width: int, heads: int, window: int) -> None:
@@ -50,9 +50,9 @@ class LSTMAttentionCell(nn.Module):
         below: Tensor,  # [B, width]
         hidden: Tensor,  # [B, width]
         cell: Tensor,  # [B, width]
-        keys: Tensor,  # [B, heads, window, width / heads]  of the steps before, the latest last
+        keys: Tensor,  # [B, heads, window, width / heads]  of the previous steps, the latest last
         values: Tensor,  # like keys
-        in_episode: Tensor,  # [B, 1, window] bool  which steps are of this episode, the current one last
+        in_episode: Tensor,  # [B, 1, window] bool  which steps belong to this episode, the current one last
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The new hidden, cell, keys and values."""
         gates, attended = (projected + self.below(below)).split((5 * self.width, 3 * self.width), 1)
@@ -74,7 +74,7 @@ class LSTMAttentionCell(nn.Module):
 
 
 class LSTMAttention(nn.Module):
-    """``cells`` cells on top of each other; the lowest is fed the top cell's output of the step before."""
+    """A stack of ``cells`` cells; the lowest receives the top cell's output of the previous step."""
 
     def __init__(self, width: int = 128, heads: int = 8, window: int = 40, cells: int = 3) -> None:
         super().__init__()
@@ -86,25 +86,25 @@ class LSTMAttention(nn.Module):
     steps_back: Tensor
 
     def initial_memory(self, batch: int) -> Memory:
-        """Nothing remembered, by ``batch`` environments."""
+        """Empty memory for ``batch`` environments."""
         device, count = self.steps_back.device, len(self.cells)
         return {
             "hidden": torch.zeros(batch, count, self.width, device=device),
             "cell": torch.zeros(batch, count, self.width, device=device),
             "keys": torch.zeros(batch, count, *self.head_shape, device=device),
             "values": torch.zeros(batch, count, *self.head_shape, device=device),
-            # How many of the window's steps before the next one are of the same episode
+            # How many of the previous steps in the window belong to the same episode
             "steps": torch.zeros(batch, dtype=torch.int64, device=device),
         }
 
     def forward(self, x: Tensor, episode_start: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """``x`` [T, B, width] to outputs of the same shape; ``episode_start`` [T, B] is where memory begins anew."""
+        """``x`` [T, B, width] to outputs of the same shape; memory is cleared where ``episode_start`` [T, B] is set."""
         state = [list(memory[name].unbind(1)) for name in ("hidden", "cell", "keys", "values")]
         hidden, cell, keys, values = state
         steps = memory["steps"]
         keep = (~episode_start).to(x.dtype).unsqueeze(-1)  # [T, B, 1]
-        # For each cell T times [B, 8 * width], taken apart at once: the gradient of indexing by t would be as large as
-        # all steps together, for each step.
+        # For each cell T tensors [B, 8 * width]. unbind() rather than indexing by t: each index's gradient would be as
+        # large as all steps together.
         projected = [one.project(x).unbind() for one in self.cells]  # type: ignore[operator]
         outputs = []
         for t, x_t in enumerate(x.unbind()):
@@ -112,7 +112,7 @@ class LSTMAttention(nn.Module):
             in_episode = (self.steps_back <= steps.unsqueeze(1)).unsqueeze(1)  # [B, 1, window]
             hidden = [one * keep[t] for one in hidden]
             cell = [one * keep[t] for one in cell]
-            below = hidden[-1]  # h^0_t, the top cell's output of the step before
+            below = hidden[-1]  # h^0_t, the top cell's output of the previous step
             for n, one in enumerate(self.cells):
                 hidden[n], cell[n], keys[n], values[n] = one(
                     x_t, projected[n][t], below, hidden[n], cell[n], keys[n], values[n], in_episode

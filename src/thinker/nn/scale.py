@@ -1,4 +1,4 @@
-"""Running scales that bring the network's inputs to unit size; the tree representation itself stays exact."""
+"""Running normalisation of the network's inputs; the tree representation itself stays exact."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 NOT_SCALED = -1
-"""The group of features that are of unit size already: one-hot vectors, probabilities, flags."""
+"""The group of features that need no scaling: one-hot vectors, probabilities, flags."""
 
 
 class RunningScale(nn.Module):
-    """Divides features by the root mean square of their group, as seen so far; zero stays zero.
+    """Divides features by the running root mean square of their group; zero stays zero.
 
-    Only `update` changes the scale, and only learning calls it, so that acting and learning see the same inputs.
+    Only `update` changes the scale, and only the learner calls it, so that acting and learning see the same inputs.
     """
 
     SLOWEST = 0.01
-    """Weight of the newest batch once there have been many: old ones are forgotten while the model still changes."""
+    """Smallest weight of a new batch, so that old batches are forgotten while the model changes."""
     LARGEST = 10.0
-    """Scaled features are clipped here: what is rare must not blow the network up."""
+    """Scaled features are clipped to this magnitude, so that rare outliers do not destabilise the network."""
     SMALLEST = 1e-3
-    """Groups smaller than this are not brought to unit size: they are noise so far."""
+    """Root mean squares are clamped to at least this: smaller groups are only noise so far."""
 
     mean_square: Tensor
     updates: Tensor
@@ -30,7 +30,7 @@ class RunningScale(nn.Module):
     groups: Tensor
 
     def __init__(self, groups: Sequence[int]) -> None:
-        """``groups``: for each feature the number of its group, or `NOT_SCALED`; groups count from 0."""
+        """``groups``: for each feature the index of its group, or `NOT_SCALED`."""
         super().__init__()
         self.register_buffer("groups", torch.tensor(groups), persistent=False)
         self.register_buffer("mean_square", torch.zeros(max(groups) + 1))
@@ -43,7 +43,7 @@ class RunningScale(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Take in a batch ``x`` [N, features]."""
+        """Update the scale with a batch ``x`` [N, features]."""
         scaled = self.groups != NOT_SCALED
         square = x.float().square().mean(0)[scaled]
         group = self.groups[scaled]
@@ -52,6 +52,6 @@ class RunningScale(nn.Module):
         self.updates += 1
         weight = max(1 / int(self.updates), self.SLOWEST)
         self.mean_square.lerp_(mean, weight)
-        # A group that has been zero so far is left as it is.
+        # A group that has always been zero is left unscaled.
         root = torch.where(self.mean_square > 0, self.mean_square.sqrt(), torch.ones_like(self.mean_square))
         self.factor[scaled] = 1 / root.clamp(min=self.SMALLEST)[group]

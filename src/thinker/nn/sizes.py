@@ -1,6 +1,6 @@
-"""How large the networks are: one dataclass per kind of observation, the named sizes, and the choice among them.
+"""Network sizes: one dataclass per kind of observation, the named sizes, and how a size is chosen.
 
-The numbers of "paper" and "paper-stacked" are those of appendix C.
+"paper" and "paper-stacked" have the numbers of appendix C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from thinker.errors import UnsupportedError, UserError
 
 LARGEST_BOARD = 32
-"""Binary observations up to this many rows and columns are taken for boards; larger ones for pictures."""
+"""Binary observations with up to this many rows and columns are treated as boards, larger ones as images."""
 
 
 def _at_least_one(**values: int) -> None:
@@ -24,9 +24,9 @@ def _at_least_one(**values: int) -> None:
 
 @dataclass(frozen=True)
 class ImageSize:
-    """Convolutional networks for pictures, which they reduce 16 times in height and width."""
+    """Convolutional networks for images; they downsample height and width by a factor of 16."""
 
-    channels: int = 64  # after the first convolution; twice as many from the second one on
+    channels: int = 64  # after the first convolution; twice as many from the second convolution on
     blocks: int = 1  # D, residual blocks at each resolution of encoder and decoder
     unroll_blocks: int = 5  # 4D + 1, residual blocks of an unrolling function
     stacked_frames: int = 1  # frames in one observation, the newest last; only the newest is predicted
@@ -42,10 +42,10 @@ class ImageSize:
 
 @dataclass(frozen=True)
 class TilesSize:
-    """Convolutional networks for boards of 0s and 1s, which keep the board's height and width."""
+    """Convolutional networks for boards of 0s and 1s; they keep the board's height and width."""
 
-    channels: int = 32
-    state_reward_channels: int = 16  # of the state-reward half of a dual network, whose task is the easier one
+    channels: int = 32  # channels of the hidden state
+    state_reward_channels: int = 16  # channels of a dual network's state-reward half, which has the easier task
     blocks: int = 0  # residual blocks of encoder and decoder
     unroll_blocks: int = 1  # residual blocks of an unrolling function
 
@@ -62,9 +62,9 @@ class TilesSize:
 class VectorSize:
     """Residual multi-layer perceptrons for one-dimensional observations."""
 
-    channels: int = 128
-    blocks: int = 1
-    unroll_blocks: int = 1
+    channels: int = 128  # width of the hidden layers
+    blocks: int = 1  # residual blocks of encoder and decoder
+    unroll_blocks: int = 1  # residual blocks of an unrolling function
 
     def __post_init__(self) -> None:
         _at_least_one(channels=self.channels, blocks=self.blocks, unroll_blocks=self.unroll_blocks)
@@ -80,19 +80,19 @@ SIZES: dict[str, ModelSize] = {
 }
 
 SUPPORTED_SPACES = (
-    "a Box of pictures (channels, height, width) or (height, width, channels) with finite bounds, "
+    "a Box of images (channels, height, width) or (height, width, channels) with finite bounds, "
     f"a Box or MultiBinary board of the same shapes with values 0 and 1 (up to {LARGEST_BOARD} rows and columns), "
     "or a Box or MultiBinary with one dimension"
 )
 
 
 class UnsupportedSpaceError(UnsupportedError):
-    """The observation space fits none of the networks."""
+    """No network supports the observation space."""
 
     def __init__(self, space: gym.Space, problem: str) -> None:
         super().__init__(
             f"no network fits the observation space {space}: {problem}. Supported are {SUPPORTED_SPACES}. "
-            "Wrap the environment so that it gives one of these (for example with "
+            "Wrap the environment so that it returns one of these (for example with "
             "gymnasium.wrappers.FlattenObservation, GrayscaleObservation or TransformObservation)."
         )
 
@@ -107,7 +107,7 @@ def bounds_of(space: gym.Space) -> tuple[np.ndarray, np.ndarray]:
 
 
 def is_binary(space: gym.Space) -> bool:
-    """Whether every value of the space is 0 or 1: a whole-number type with these bounds."""
+    """Whether every value of the space is 0 or 1: an integer or bool dtype with these bounds."""
     low, high = bounds_of(space)
     return not np.issubdtype(space.dtype, np.floating) and bool((low == 0).all() and (high == 1).all())
 
@@ -115,8 +115,8 @@ def is_binary(space: gym.Space) -> bool:
 def channels_come_last(shape: tuple[int, ...]) -> bool:
     """Whether a three-dimensional shape is (height, width, channels).
 
-    Two equal sides are height and width; where that does not tell, channels come first unless the last side can only
-    be colours.
+    Two equal sides are height and width. If that is ambiguous, channels come first unless the last side can only be
+    colours.
     """
     first, middle, last = shape
     if (first == middle) != (middle == last):
@@ -125,7 +125,7 @@ def channels_come_last(shape: tuple[int, ...]) -> bool:
 
 
 def choose_size(observation_space: gym.Space) -> str:
-    """The name in `SIZES` that fits a (single) observation space; `UnsupportedSpaceError` where none does."""
+    """The name in `SIZES` that fits a (single) observation space; raises `UnsupportedSpaceError` if none does."""
     low, high = bounds_of(observation_space)
     shape = low.shape
     if low.size == 0:
@@ -138,19 +138,19 @@ def choose_size(observation_space: gym.Space) -> str:
     if is_binary(observation_space) and max(rows, columns) <= LARGEST_BOARD:
         return "tiles"
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise UnsupportedSpaceError(observation_space, "pictures need finite bounds")
+        raise UnsupportedSpaceError(observation_space, "images need finite bounds")
     return "paper-stacked" if channels in (4, 12) else "paper"
 
 
 def named_size(name: str) -> ModelSize:
-    """The size of this name in `SIZES`."""
+    """The size with this name in `SIZES`."""
     if name not in SIZES:
         raise UserError(f"unknown size {name!r}; choose one of {', '.join(SIZES)} or give a ModelSize")
     return SIZES[name]
 
 
 def size_for(observation_space: gym.Space, size: str | ModelSize | None = None) -> ModelSize:
-    """``size`` itself, the one of this name, or with None the one that fits the (single) observation space."""
+    """``size`` itself, the size with this name, or with None the one that fits the (single) observation space."""
     if size is None:
         size = choose_size(observation_space)
     return named_size(size) if isinstance(size, str) else size

@@ -11,7 +11,10 @@ from thinker.runs.settings import settings_from_dict
 
 def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
     """The run in ``folder``. ``device`` replaces the one it was trained on."""
-    settings = settings_from_dict(folder.read_config()["settings"])
+    config = folder.read_config()
+    if "settings" not in config:
+        raise RunFolderError(f"{folder.config_path} has no settings; was this run made by another version?")
+    settings = settings_from_dict(config["settings"])
     saved = checkpoint.load_latest(folder.checkpoints)
     if saved is None and folder.read_summary() is not None:
         raise RunFolderError(

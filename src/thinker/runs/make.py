@@ -127,6 +127,8 @@ def make(  # type: ignore[misc]  # the overloads stand for all options below
 def _make_envs(env: EnvironmentSource, num_envs: int, vectorization: str, options: dict[str, Any]) -> VectorEnv:
     if isinstance(env, VectorEnv):
         return env
+    if num_envs < 1:
+        raise UserError(f"num_envs is {num_envs}; it must be at least 1, or None for the single view")
     if vectorization not in get_args(Vectorization):
         raise UserError(f"vectorization={vectorization!r}: choose one of {', '.join(get_args(Vectorization))}")
     if not isinstance(env, str):

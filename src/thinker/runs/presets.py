@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -162,15 +164,18 @@ def training_command(preset_name: str, settings: RunSettings) -> str:
 
     def compare(mine: dict[str, Any], default: dict[str, Any], prefix: str) -> None:
         for name, value in mine.items():
-            if isinstance(value, dict) and isinstance(default.get(name), dict):
-                compare(value, default[name], f"{prefix}{name}.")
-            elif value == default.get(name):
+            option = f"{prefix}{name.replace('_', '-')}"
+            if value == default.get(name):
                 continue
+            if isinstance(value, dict) and option != "environment.options":
+                compare(value, default[name], f"{prefix}{name}.")
             elif isinstance(value, bool):
                 words.append(f"--{prefix}{'' if value else 'no-'}{name.replace('_', '-')}")
+            elif isinstance(value, dict):
+                words.append(f"--{option} {shlex.quote(json.dumps(value))}")
             else:
-                shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-                words.append(f"--{prefix}{name.replace('_', '-')} {shown}")
+                items = value if isinstance(value, (list, tuple)) else [value]
+                words.append(" ".join([f"--{option}", *(shlex.quote(str(item)) for item in items)]))
 
     compare(settings.to_dict(), preset(preset_name).to_dict(), "")
     return " ".join(words)

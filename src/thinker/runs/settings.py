@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_type_hints, runtime_checkable
@@ -216,7 +217,11 @@ def _arguments(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     known = {one.name for one in dataclasses.fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise UserError(f"{kind.__name__} has no setting {', '.join(unknown)}; was this run made by another version?")
+        near = difflib.get_close_matches(unknown[0], known, n=3) or sorted(known)
+        raise UserError(
+            f"{kind.__name__} has no setting {', '.join(unknown)}; there is {', '.join(near)}. Was this run made by "
+            f"another version?"
+        )
     built = {}
     for name, value in values.items():
         if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict):

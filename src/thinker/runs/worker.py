@@ -21,6 +21,10 @@ class TransitionBuffer:
         self._received: list[RealTransition | None] = []  # None: all running episodes were cut off
 
     @property
+    def is_empty(self) -> bool:
+        return not self._received
+
+    @property
     def transitions(self) -> list[RealTransition]:
         return [transition for transition in self._received if transition is not None]
 
@@ -132,6 +136,7 @@ class Worker:
             "environments": environments_state(self.env.envs),
             "env": self.env.state_dict(),
             "actor": self.actor.state_dict(),
+            "abandoned_episodes": not self._buffer.is_empty,  # between two unrolls it holds nothing else
             "agent_version": self.agent_version,
             "model_version": self.model_version,
         }
@@ -141,6 +146,9 @@ class Worker:
         self.env.load_state_dict(state["env"])
         restore_environments(self.env.envs, state["environments"])
         self.actor.load_state_dict(state["actor"])
+        self._take_buffer()
+        if state["abandoned_episodes"]:
+            self._buffer.abandon_episodes()
         self.agent_version, self.model_version = state["agent_version"], state["model_version"]
 
     def _take_buffer(self) -> TransitionBuffer:

@@ -47,7 +47,7 @@ def record_run(
         raise UserError(f"episodes is {episodes}; it must be at least 1")
     if stage_length is not None and stage_length < 1:
         raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no planning)")
-    environment = run.settings.environment
+    environment = run.settings.environment.rendering()
     if episode is None:
         envs = environment.held_out(split, episodes, episodes)
     else:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from PIL import Image
@@ -50,9 +49,9 @@ class Renderer:
             return
         try:
             self._rendered = self._env.render()
-        except (gym.error.DependencyNotInstalled, ImportError) as problem:
-            warnings.warn(f"the recording has no pictures rendered by the environment: {problem}", stacklevel=3)
-            self._works = False
+        except Exception as problem:  # pictures are an extra: a recording does without them
+            warnings.warn(f"the environment could not be rendered, so there are no pictures: {problem}", stacklevel=3)
+            self._rendered, self._works = None, False
 
     def picture(self, e: int) -> int | None:
         """The index of the picture of environment ``e`` that was rendered last; None if there is none."""

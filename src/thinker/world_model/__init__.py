@@ -1,4 +1,4 @@
-"""What the agent searches in: world models, how they learn, and the perfect simulator (the paper's section 4.4)."""
+"""World models, their training, and the perfect simulator (the paper's section 4.4)."""
 
 from thinker.world_model.simulator import simulator
 from thinker.world_model.spec import (

@@ -1,4 +1,4 @@
-"""Copies of the networks for acting: no autograd, channels_last, bfloat16 where the hardware is fast at it."""
+"""Copies of the networks for acting: no autograd, channels_last, bfloat16 where the hardware supports it natively."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Network = TypeVar("Network", bound=TrainableNetwork)
 
 
 def fast_precision(network: nn.Module) -> torch.dtype:
-    """bfloat16 where the network has convolutions and its device has instructions for it, else float32."""
+    """bfloat16 if the network has convolutions and its device supports bfloat16 natively, else float32."""
     if not any(isinstance(module, nn.Conv2d) for module in network.modules()):
         return torch.float32
     device = next(network.parameters()).device
@@ -32,18 +32,18 @@ def fast_precision(network: nn.Module) -> torch.dtype:
 
 
 def _cpu_is_fast_at_bfloat16() -> bool:
-    # Without AVX512-BF16, bfloat16 is emulated and slower than float32. The names are those of PyTorch 2.4 on.
+    # Without AVX512-BF16, bfloat16 is emulated and slower than float32. These functions exist since PyTorch 2.4.
     if not getattr(torch.cpu, "_is_avx512_bf16_supported", bool)():
         return False
-    # Some virtual machines advertise AMX but trap it: there bfloat16 was 4 times slower than float32, and programs died
-    # of SIGILL. As that cannot be told beforehand, AMX must be absent, or oneDNN be kept from using it.
+    # Some virtual machines advertise AMX but trap it: bfloat16 is then 4 times slower than float32, or crashes with
+    # SIGILL. This cannot be detected in advance, so AMX must be absent, or oneDNN must be told not to use it.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     amx_allowed = limit in ("", "ALL", "DEFAULT") or "AMX" in limit
     return not (amx_allowed and getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 class ActingCopy(Generic[Network]):
-    """A copy of ``network``, on its device, that only predicts. `load_from` brings new weights into it, in place."""
+    """A copy of ``network`` on the same device, for inference only. `load_from` updates its weights in place."""
 
     def __init__(self, network: Network, precision: Precision = "auto") -> None:
         if precision not in get_args(Precision):
@@ -59,12 +59,12 @@ class ActingCopy(Generic[Network]):
 
     @torch.no_grad()
     def load_from(self, network: Network) -> None:
-        """Take over the weights of ``network``, which must be of the same kind and size. Nothing is allocated."""
+        """Load the weights of ``network``, which must have the same type and size. Nothing is allocated."""
         mine, theirs = dict(self.network.named_parameters()), dict(network.named_parameters())
         if {name: value.shape for name, value in mine.items()} != {name: value.shape for name, value in theirs.items()}:
             raise ValueError(
                 f"the weights of {type(network).__name__} do not have the names and shapes of this acting copy of "
-                f"{type(self.network).__name__}; make a new copy for a network of another kind or size"
+                f"{type(self.network).__name__}; create a new copy for a network of another type or size"
             )
         for name, value in theirs.items():
             mine[name].copy_(value)
@@ -77,10 +77,10 @@ class ActingCopy(Generic[Network]):
 
 
 class ActingModel:
-    """A `WorldModel` for acting: one of any number of views on the weights of an acting copy.
+    """A `WorldModel` for acting: a view of the weights of an acting copy, which any number of views can share.
 
-    Without ``predict_states`` the ``NodeOutput.state`` of unrolled nodes is None, which saves turning states into
-    observations where nobody looks at them.
+    Without ``predict_states`` the ``NodeOutput.state`` of unrolled nodes is None, which saves the conversion of unused
+    states to observations.
     """
 
     def __init__(self, acting: ActingCopy[LearnedModel], *, predict_states: bool = True) -> None:
@@ -95,7 +95,7 @@ class ActingModel:
 
     @torch.no_grad()
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
-        """See `WorldModel`. Raises where an observation is not what the observation space declares."""
+        """See `WorldModel`. Raises an error if an observation does not lie in the declared observation space."""
         self._network.codec.check(observation)
         return self._network.root(observation, last_action)
 
@@ -105,12 +105,12 @@ class ActingModel:
         return self._network.unroll(hidden, action, predict_states=self._predict_states)
 
     def visible_hidden(self, hidden: Tensor) -> Tensor:
-        """What the agent sees of hidden states: a view [B, *hidden_shape]."""
+        """The part of hidden states that the agent sees: a view [B, *hidden_shape]."""
         return self._network.visible_hidden(hidden)
 
 
 class ActingValues:
-    """Base policy and value for a simulator, a `PolicyAndValue`: a view on the weights of an acting copy."""
+    """Base policy and value for a simulator (a `PolicyAndValue`): a view of the weights of an acting copy."""
 
     def __init__(self, acting: ActingCopy[ValuePolicyNetwork]) -> None:
         self._network = acting.network
@@ -121,7 +121,7 @@ class ActingValues:
 
     @torch.no_grad()
     def __call__(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
-        """Policy [B, A] (probabilities) and value [B], on the device that ``observation`` came from."""
+        """Policy [B, A] (probabilities) and value [B], on the device of ``observation``."""
         here, there = self.device, observation.device
         observation = observation.to(here)
         self._network.codec.check(observation)

@@ -1,4 +1,4 @@
-"""The parts of a world model beside the encoder: unrolling functions, predictors and decoders (appendix C)."""
+"""The parts of a world model other than the encoder: unrolling functions, predictors and decoders (appendix C)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from thinker.nn.sizes import ImageSize, TilesSize
 
 
 class Decoder(nn.Module, ABC):
-    """The next state from the next hidden state and the state before.
+    """Predicts the next state from the next hidden state and the previous state.
 
-    ``carried_shape`` is the shape of what `forward` needs of the state before. It travels in the hidden state.
+    ``carried_shape`` is the shape of the part of the previous state that `forward` needs. It is stored with the hidden
+    state.
     """
 
     carried_shape: tuple[int, ...]
 
     def carry(self, state: Tensor) -> Tensor:
-        """What of a state [B, *state_shape] the next call needs: [B, *carried_shape]."""
+        """The part of a state [B, *state_shape] that the next call needs: [B, *carried_shape]."""
         return state
 
     @abstractmethod
@@ -33,9 +34,9 @@ class Decoder(nn.Module, ABC):
 
 
 class UpsampleTo(nn.Module):
-    """ReLU and a transposed convolution (kernel 4, stride 2) that ends at an exact height and width.
+    """ReLU and a transposed convolution (kernel 4, stride 2), cropped to an exact height and width.
 
-    Doubling overshoots by one row or column wherever the encoder rounded an odd number up; they are cut off.
+    Where the encoder rounded an odd size up, doubling yields one extra row or column.
     """
 
     def __init__(self, inputs: int, outputs: int, spatial: tuple[int, int]) -> None:
@@ -50,7 +51,7 @@ class UpsampleTo(nn.Module):
 
 
 class ImageDecoder(Decoder):
-    """The newest frame decoded; where frames are stacked the older ones are shifted, not predicted."""
+    """Decodes the newest frame; stacked older frames are shifted, not predicted."""
 
     def __init__(
         self, layers: Layers, resolutions: list[tuple[int, int]], state_channels: int, size: ImageSize
@@ -79,7 +80,7 @@ class ImageDecoder(Decoder):
 
 
 class ChangeDecoder(Decoder):
-    """The change from the state before, for vectors. At the beginning: no change."""
+    """Predicts the change from the previous state, for vectors; initialised to no change."""
 
     def __init__(self, layers: Layers, state_shape: tuple[int, ...], blocks: int) -> None:
         super().__init__()
@@ -95,10 +96,10 @@ class ChangeDecoder(Decoder):
 
 
 class BoardDecoder(ChangeDecoder):
-    """The change of a board of 0s and 1s, predicted as plain numbers near 0 and 1.
+    """Predicts the change of a board of 0s and 1s, as real numbers near 0 and 1.
 
-    They are rounded before the next change is added, so that small errors do not pile up from step to step. No gradient
-    goes through the rounding; the hidden states carry it over the steps.
+    They are rounded before the next change is added, so that small errors do not accumulate. Gradients do not flow
+    through the rounding, only through the hidden states.
     """
 
     def carry(self, state: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class BoardDecoder(ChangeDecoder):
 
 
 class ModelArchitecture(Architecture):
-    """Builds all parts of a world model for one observation space, number of actions and size."""
+    """Builds all parts of a world model for an observation space, a number of actions and a size."""
 
     def of_state_reward(self) -> ModelArchitecture:
         """The architecture of a dual network's state-reward half, which may be narrower."""
@@ -117,15 +118,15 @@ class ModelArchitecture(Architecture):
 
     @property
     def seen_state_channels(self) -> int:
-        """Channels of the last state that a state-reward network sees beside its hidden state: all of a board's."""
+        """Channels of the last state that a state-reward network sees next to its hidden state: all, for boards."""
         return self.codec.state_shape[0] if isinstance(self.size, TilesSize) else 0
 
     def unroll_function(self, inputs: int) -> UnrollFunction:
-        """Of ``inputs`` channels to predict from."""
+        """An unrolling function with ``inputs`` input channels."""
         return UnrollFunction(self.layers, inputs, self.size.unroll_blocks)
 
     def predictor(self, inputs: int, outputs: Mapping[str, int]) -> Predictor:
-        """From ``inputs`` channels to the quantities ``outputs``, by the number of their values."""
+        """A predictor from ``inputs`` channels to ``outputs``: the number of values of each quantity by name."""
         channels = self.layers.channels
         if isinstance(self.size, ImageSize):
             return Predictor(self.layers, (inputs, channels // 2, channels // 4), outputs)

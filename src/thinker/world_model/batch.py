@@ -1,4 +1,4 @@
-"""The sequences that a world model is trained on, with all their targets (appendix B)."""
+"""The sequences that a world model is trained on, with all targets (appendix B)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor
 class SequenceBatch:
     """N sequences of L = unroll_length real transitions with all targets of equations 2 and 3.
 
-    Step l of a sequence that started at t is t + l. Losses are multiplied by the masks and by ``weight``.
+    Step l of a sequence that starts at t is t + l. Losses are multiplied by the masks and by ``weight``.
     """
 
-    observation: Tensor  # [N, L+1, *observation_shape]  s_t .. s_{t+L}, own dtype; anything where state_mask is 0
+    observation: Tensor  # [N, L+1, *observation_shape]  s_t .. s_{t+L}, own dtype; arbitrary where state_mask is 0
     last_action: Tensor  # [N] int64        the action that led to s_t, NO_ACTION at an episode's start
     action: Tensor  # [N, L] int64          a_t .. a_{t+L-1}
     reward: Tensor  # [N, L] float32        r_{t+1} .. r_{t+L}; 0 after termination
@@ -27,4 +27,4 @@ class SequenceBatch:
     value_mask: Tensor  # [N, L+1] float32  1 where the value target is known
     policy_mask: Tensor  # [N, L+1] float32 1 where an action was taken
     weight: Tensor  # [N] float32           importance weights
-    index: np.ndarray  # [N] int64          where the sequences start, for the priority update
+    index: np.ndarray  # [N] int64          indices of the sequences, for the priority update

@@ -1,8 +1,8 @@
-"""Networks with fresh weights: the paper's dual network, its single-network ablations, and the value-policy half alone.
+"""Builds networks with new weights: the paper's dual network, its single-network ablations, the value-policy half alone.
 
-All of them take the observation space of one environment (not the vector environment's), a size that is a name in
-`SIZES`, a `ModelSize` or None for the one that fits, and a seed. The weights depend on the seed alone, whatever the
-device: they are drawn on the CPU. The global random state is left as it was.
+All functions take the observation space of one environment (not of the vector environment), a size (a name in `SIZES`,
+a `ModelSize`, or None for the one that fits) and a seed. The weights depend only on the seed, not on the device: they
+are drawn on the CPU. The global random state is not changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def build_dual(
     seed: int = 0,
     device: torch.device = CPU,
 ) -> DualNetwork:
-    """The paper's model, and with another ``state_loss`` its ablations."""
+    """The paper's model; other values of ``state_loss`` give its ablations."""
     return _build(lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, seed, device)
 
 
@@ -60,7 +60,7 @@ def build_value_policy(
     seed: int = 0,
     device: torch.device = CPU,
 ) -> ValuePolicyNetwork:
-    """A value-policy network alone, to be learned beside a perfect simulator."""
+    """A value-policy network alone, to be trained for use with a perfect simulator."""
     return _build(ValuePolicyNetwork, observation_space, num_actions, size, seed, device)
 
 
@@ -78,14 +78,14 @@ def _build(
         torch.default_generator.manual_seed(seed)
         architecture = ModelArchitecture(observation_space, num_actions, size_for(observation_space, size))
         network = make(architecture)
-        if isinstance(architecture.size, TilesSize):  # pictures and vectors keep PyTorch's own initialisation
+        if isinstance(architecture.size, TilesSize):  # images and vectors keep PyTorch's default initialisation
             initialise(network)
     _to_channels_last(network)
     return network.to(device)
 
 
 def _to_channels_last(module: nn.Module) -> None:
-    """The memory format in which CPUs convolve fastest."""
+    """Convert weights to the memory format in which convolutions are fastest on CPUs."""
     for parameter in module.parameters():
         if parameter.ndim == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""The dual network: a state-reward network and a value-policy network that are trained apart (section 4.4)."""
+"""The dual network: a state-reward network and a value-policy network with separate losses (section 4.4)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from thinker.world_model.value_policy import ValuePolicyNetwork
 class StateRewardNetwork(nn.Module):
     """Predicts states, rewards and termination from a real state and the actions taken after it.
 
-    Where the last state can be seen beside the hidden state (boards), the hidden state need not carry all of it on and
-    ends with a ReLU.
+    Where the network sees the last state next to the hidden state (boards), the hidden state need not encode all of it
+    and ends with a ReLU.
     """
 
     def __init__(self, architecture: ModelArchitecture) -> None:
@@ -52,10 +52,10 @@ class StateRewardNetwork(nn.Module):
 
 
 class DualNetwork(LearnedModel):
-    """Both networks, and how the predicted states pass from the one to the other.
+    """Both networks; the states predicted by the first are the inputs of the second.
 
-    ``state_loss`` is what the predicted states are trained with: the squared difference of the features that the
-    value-policy network's encoder sees in them, their own squared difference, or nothing.
+    ``state_loss`` is the loss of predicted states: the squared difference of their features under the value-policy
+    network's encoder ("feature"), the squared difference of the states themselves ("l2"), or "none".
     """
 
     def __init__(self, architecture: ModelArchitecture, state_loss: StateLoss) -> None:
@@ -101,7 +101,7 @@ class DualNetwork(LearnedModel):
         action = actions_of(batch, self.num_actions)  # [L+1, N, A]
         true_states = self.codec.encode(time_major(batch.observation))  # [(L+1) * N, *state_shape]
 
-        # State-reward network: only the first true state goes in.
+        # State-reward network: its only input state is the first true one.
         state = true_states[:num_sequences]
         hidden = self.state_reward.encoder(state, action[0])
         states, hiddens = [state], []
@@ -113,7 +113,7 @@ class DualNetwork(LearnedModel):
             states.append(state)
         transition = self.state_reward.transition(torch.cat(hiddens), torch.cat(states[1:]))
 
-        # Value-policy network: the predicted states go in, but no gradient comes back through them.
+        # Value-policy network: its inputs are the predicted states, detached.
         seen = torch.cat(states).detach()
         encoded = self.value_policy.encoder(seen, action.flatten(0, 1)).chunk(unroll_length + 1)
         hidden = self.value_policy.begin(action[0], encoded[0])
@@ -140,7 +140,7 @@ class DualNetwork(LearnedModel):
         if self.state_loss == "l2":
             return squared_error(predicted, true)
         encoder, action = self.value_policy.encoder, action.flatten(0, 1)
-        # Frozen: the gradient passes through the encoder to the predicted state and leaves the encoder's weights alone.
+        # Frozen: the gradient flows through the encoder to the predicted state, but not to the encoder's weights.
         frozen = {name: parameter.detach() for name, parameter in encoder.named_parameters()}
         with torch.no_grad():
             target = encoder(true, action)

@@ -1,7 +1,7 @@
 """The losses of equations 2 and 3.
 
-Where the printed equations differ: cross-entropies have their minus sign here, and the termination's also its other
-half, -(1 - d) log(1 - p). State losses are squared norms, sums over all features, as printed.
+Differences from the printed equations: cross-entropies have their minus sign here, and that of the termination also has
+its other half, -(1 - d) log(1 - p). State losses are squared norms, summed over all features, as printed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ ALL_LOSSES = (*STATE_REWARD_LOSSES, *VALUE_POLICY_LOSSES)
 
 @dataclass(frozen=True)
 class LossOutput:
-    """Each loss by name, unscaled, and what the two halves of the dual network minimise."""
+    """Each loss by name, unscaled, and the objectives of the two halves of the dual network."""
 
-    losses: dict[str, Tensor]  # scalars: sums over the steps, means over the sequences, importance-weighted
-    state_reward: Tensor  # scalar: scaled sum of reward, termination and state; 0 where none is predicted
+    losses: dict[str, Tensor]  # scalars: summed over steps, averaged over sequences, importance-weighted
+    state_reward: Tensor  # scalar: scaled sum of reward, termination and state; 0 if none is predicted
     value_policy: Tensor  # scalar: scaled sum of value and policy
-    value_error: Tensor  # [N]      |v - target| of each sequence's first state, without gradient: its new priority
+    value_error: Tensor  # [N]      |v - target| of each sequence's first state, detached: its new priority
 
     @property
     def total(self) -> Tensor:
-        """The scalar to call ``backward`` on: in the dual network no weight gets gradients from both halves."""
+        """The scalar to call ``backward`` on; in the dual network no weight receives gradients from both halves."""
         return self.state_reward + self.value_policy
 
 
 def model_losses(predictions: Predictions, batch: SequenceBatch, scales: Mapping[str, float]) -> LossOutput:
-    """All losses of what a network has predicted of ``batch``. ``scales`` must name exactly these losses."""
+    """All losses of a network's predictions for ``batch``. ``scales`` must name exactly these losses."""
     value_mask, policy_mask = batch.value_mask, batch.policy_mask
     if predictions.known is not None:
         value_mask, policy_mask = value_mask * predictions.known, policy_mask * predictions.known

@@ -1,4 +1,4 @@
-"""What all learned world models share: how nodes are given out, and what a training pass predicts."""
+"""Base classes of all learned world models: how nodes are encoded, and what a training pass predicts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from thinker.world_model.architecture import Decoder, ModelArchitecture
 from thinker.world_model.batch import SequenceBatch
 
 StateLoss = Literal["feature", "l2", "none"]
-"""What predicted states are trained with: the features that the value-policy network sees in them, the states
-themselves, or nothing."""
+"""The loss of predicted states: on the value-policy network's features of them, on the states themselves, or none."""
 SingleStateLoss = Literal["l2", "none"]
-"""The same where there is no value-policy network."""
+"""The same for networks without a value-policy half."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network says of N sequences of L steps, with gradients. None: this network does not predict it."""
+    """A network's predictions for N sequences of L steps, with gradients; None for what it does not predict."""
 
     value: Tensor  # [N, L+1]
     policy_logits: Tensor  # [N, L+1, A]
     reward: Tensor | None = None  # [N, L]
     termination_logit: Tensor | None = None  # [N, L]
     state_error: Tensor | None = None  # [N, L]  squared norm of the predicted states' error
-    known: Tensor | None = None  # [N, L+1]  1 where there was a state to look at; None: everywhere
+    known: Tensor | None = None  # [N, L+1]  1 where the state was available; None: everywhere
 
 
 def to_rows(x: Tensor) -> Tensor:
-    """[B, features] as it is; [B, channels, height, width] flattened in the order in which channels_last lies."""
+    """[B, features] unchanged; [B, channels, height, width] flattened in channels_last order."""
     return x if x.ndim == 2 else x.permute(0, 2, 3, 1).flatten(1)
 
 
@@ -46,7 +45,7 @@ def from_rows(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def time_major(x: Tensor) -> Tensor:
-    """[N, L, ...] to [L * N, ...]: steps one after another, so that each step's sequences lie together."""
+    """[N, L, ...] to [L * N, ...], so that the sequences of each step are contiguous."""
     return x.transpose(0, 1).flatten(0, 1)
 
 
@@ -61,12 +60,12 @@ def squared_error(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 def actions_of(batch: SequenceBatch, num_actions: int) -> Tensor:
-    """One-hot [L+1, N, A]: entry l is the action that led to s_{t+l}; zeros where an episode began."""
+    """One-hot [L+1, N, A]: entry l is the action that led to s_{t+l}; zeros where an episode started."""
     return one_hot_action(torch.cat((batch.last_action.unsqueeze(0), batch.action.t())), num_actions)
 
 
 class TrainableNetwork(nn.Module, ABC):
-    """A network that predicts what `model_losses` are computed from, and that a `ModelTrainer` can train."""
+    """A network that a `ModelTrainer` can train: it makes the `Predictions` that `model_losses` needs."""
 
     def __init__(self, architecture: ModelArchitecture, loss_names: tuple[str, ...]) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class TrainableNetwork(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, batch: SequenceBatch) -> Predictions:
-        """Everything that the network says of the sequences, with gradients."""
+        """All predictions for the sequences, with gradients."""
 
     @abstractmethod
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -90,8 +89,8 @@ class TrainableNetwork(nn.Module, ABC):
 class LearnedModel(TrainableNetwork):
     """A network that is a `WorldModel`; `predict` unrolls it from the first state of each sequence along its actions.
 
-    A node's hidden state is one row: the hidden states of the sub-networks, channel-wise, and after them what the
-    decoder needs of the node's state. The agent sees only the former, as [B, *hidden_shape].
+    A node's hidden state is one row: the hidden states of the sub-networks, channel-wise, followed by the part of the
+    node's state that the decoder needs. The agent sees only the former, as [B, *hidden_shape].
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class LearnedModel(TrainableNetwork):
 
     @property
     def predicts_states(self) -> bool:
-        """Whether states are trained, and so fit to be shown."""
+        """Whether predicted states are trained, and therefore available."""
         return self.state_loss != "none"
 
     @abstractmethod
@@ -114,7 +113,7 @@ class LearnedModel(TrainableNetwork):
 
     @abstractmethod
     def unroll(self, hidden: Tensor, action: Tensor, *, predict_states: bool = True) -> NodeOutput:
-        """See `WorldModel`. Without ``predict_states`` the nodes come without the states as observations."""
+        """See `WorldModel`. Without ``predict_states`` the ``state`` of the nodes is None."""
 
     @property
     @abstractmethod
@@ -122,18 +121,18 @@ class LearnedModel(TrainableNetwork):
         """The decoder that `root` and `unroll` use, if any."""
 
     def visible_hidden(self, hidden: Tensor) -> Tensor:
-        """What the agent sees of hidden states: a view [B, *hidden_shape]."""
+        """The part of hidden states that the agent sees: a view [B, *hidden_shape]."""
         return from_rows(hidden[:, : math.prod(self.hidden_shape)], self.hidden_shape)
 
     def _one_hot(self, action: Tensor) -> Tensor:
         return one_hot_action(action, self.num_actions)
 
     def _parts(self, hidden: Tensor) -> list[Tensor]:
-        """The sub-networks' hidden states in rows of hidden states: views."""
+        """The sub-networks' hidden states within rows of hidden states, as views."""
         return list(self.visible_hidden(hidden).split(self.hidden_channels, 1))
 
     def _split(self, hidden: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Rows back to the sub-networks' hidden states (in the weights' dtype) and what the decoder carries."""
+        """Split rows into the sub-networks' hidden states (in the weights' dtype) and the decoder's carried part."""
         dtype = next(self.parameters()).dtype
         parts = [part.to(dtype) for part in self._parts(hidden)]
         carried = hidden[:, math.prod(self.hidden_shape) :]
@@ -146,7 +145,7 @@ class LearnedModel(TrainableNetwork):
         observation: Tensor | None,
         outputs: dict[str, Tensor],
     ) -> NodeOutput:
-        """``hidden``: of the sub-networks. ``state``: as the networks see it. ``observation``: as the agent sees it."""
+        """``hidden``: of the sub-networks. ``state``: encoded, for the networks. ``observation``: for the agent."""
         batch = hidden[0].shape[0]
         visible = math.prod(self.hidden_shape)
         carried = None if self.decoder is None else to_rows(self.decoder.carry(state))

@@ -1,4 +1,4 @@
-"""The raw MDP as the simplest augmented one: stages of one step, nothing is imagined (the paper's baseline)."""
+"""The raw MDP as an augmented MDP with stages of one step and no imaginary steps (the paper's baseline)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thinker.interfaces import NodeOutput
 
 
 class NoModel:
-    """A world model that knows nothing and is never unrolled."""
+    """A placeholder world model that is never unrolled."""
 
     hidden_shape = (1,)
 
@@ -18,7 +18,7 @@ class NoModel:
         self.device = device
 
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
-        """All actions alike; everything else is 0."""
+        """A uniform policy; everything else is 0."""
         zeros = torch.zeros(len(observation), device=self.device)
         policy = torch.full((len(observation), self.num_actions), 1 / self.num_actions, device=self.device)
         return NodeOutput(zeros.unsqueeze(1), zeros, policy, zeros, zeros, None)

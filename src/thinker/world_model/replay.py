@@ -1,4 +1,4 @@
-"""Prioritised replay of sequences of real transitions, the paper's appendix B: collection of training samples."""
+"""Prioritised replay of sequences of real transitions (the paper's appendix B, collection of training samples)."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from thinker.world_model.targets import TRANSITION, sequence_targets
 from thinker.world_model.transition_checks import TransitionChecks
 
 PRIORITY_FLOOR = 1e-3
-"""Value errors below this count as this much: nothing starves, and no importance weight explodes."""
+"""Value errors are clamped to at least this, so that every sequence can be sampled and importance weights are bounded."""
 
 FIRST_PRIORITY = 1.0
-"""The priority of the first transition of all, when there is no maximum yet."""
+"""The priority of the first transition, when there is no maximum yet."""
 
 SPARE_FRAME_BYTES = 64 * 2**20
-"""How much memory beyond one frame per transition is spent on the extra frames of episode starts and ends."""
+"""Memory for the extra frames of episode starts and ends, beyond one frame per transition."""
 
 COUNTERS = ("transition_count", "frame_count", "oldest", "ready", "last_action")
 """The fields of `Rings` with one number per environment."""
 
 
 class Replay:
-    """First-in-first-out store of real transitions, sampled as sequences by priority.
+    """First-in-first-out buffer of real transitions, sampled as sequences by priority.
 
-    Every environment is a ring of its own, ``capacity // num_envs`` transitions long. A transition can be the start
-    of a sampled sequence once all its targets are known: when the transition ``return_length`` steps later has been
-    added (default 2L, L = ``unroll_length``, as in the paper), or its episode's last. ``len()`` counts those, and it is
-    the N of the importance weights.
+    Every environment has its own ring of ``capacity // num_envs`` transitions. A transition can be the start of a
+    sampled sequence once all its targets are known: when the transition ``return_length`` steps later (default 2L,
+    L = ``unroll_length``, as in the paper) or the last one of its episode has been added. ``len()`` counts these
+    transitions, and is the N of the importance weights.
 
-    Frames are kept once, in their own dtype. With ``frame_stack`` S > 1 the observation's channels are S frames,
-    oldest first, and only the newest is kept per step. An episode of T steps takes T + S frames. The room for these
-    extra S frames per episode is `SPARE_FRAME_BYTES`, at least a sixteenth of the frames; only where very short
-    episodes of large frames need more do the oldest transitions go before ``capacity`` is reached.
+    Frames are stored once, in their own dtype. With ``frame_stack`` S > 1 the observation's channels are S frames,
+    oldest first, and only the newest is stored per step. An episode of T steps takes T + S frames. The extra S frames
+    per episode get `SPARE_FRAME_BYTES`, at least a sixteenth of the frames; only if very short episodes of large frames
+    need more are the oldest transitions dropped before ``capacity`` is reached.
 
-    Not for use from several threads.
+    Not thread-safe.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Replay:
         if return_length <= unroll_length:
             raise UserError(
                 f"return_length={return_length}: must be above unroll_length={unroll_length}, so that the value "
-                "targets of all states of a sequence look ahead"
+                "target of every state of a sequence contains at least one reward"
             )
         length = capacity // num_envs
         if length < return_length + 1:
@@ -116,7 +116,7 @@ class Replay:
         }
 
     def __len__(self) -> int:
-        """How many transitions can be sampled as the start of a sequence."""
+        """The number of transitions that can be sampled as the start of a sequence."""
         return len(self._tree)
 
     def add(self, transition: RealTransition) -> None:
@@ -141,13 +141,13 @@ class Replay:
         row = first_row_out_of_step(rings, valid & ~starts, step.observation)
         if row != NOTHING_WRONG:
             raise UserError(
-                f"row {row}: the observation is not the next_observation of the transition before. If the environment "
-                "was reset before its episode ended, call abandon_episodes first"
+                f"row {row}: the observation is not the next_observation of the previous transition. If the "
+                "environment was reset before its episode ended, call abandon_episodes first"
             )
         if not np.array_equal(step.observation[starts, 1:], step.next_observation[starts, :-1]):
             raise UserError(
                 f"frame_stack={self.frame_stack}, but the older frames of next_observation are not the newer ones of "
-                "observation: the first dimension must hold the frames one after the other, oldest first"
+                "observation: the first dimension must contain the frames in order, oldest first"
             )
 
         rows = np.flatnonzero(valid)
@@ -162,25 +162,24 @@ class Replay:
         self._tree.update(became_ready, np.full(len(became_ready), self._tree.maximum or FIRST_PRIORITY))
 
     def abandon_episodes(self, rows: np.ndarray | None = None) -> None:
-        """Say that the environments ``rows`` (indices or a mask; default all) are reset before their episodes ended.
+        """Call this when the environments ``rows`` (indices or a mask; default all) are reset during an episode.
 
-        The next transition begins an episode there. Transitions whose targets needed what would have come are
-        never sampled.
+        Their next transition starts a new episode. Transitions whose targets are still incomplete are never sampled.
         """
         chosen: Any = slice(None) if rows is None else rows
         self._rings.ready[chosen] = self._rings.transition_count[chosen]
         self._rings.last_action[chosen] = NO_ACTION
 
     def sample(self, batch_size: int, importance_exponent: float) -> SequenceBatch:
-        """Draw sequences by priority, with importance weights (N P(i))^-β, β = ``importance_exponent``.
+        """Sample sequences by priority, with importance weights (N P(i))^-β, β = ``importance_exponent``.
 
-        The same sequence may be drawn more than once. ``batch.observation`` lies in a buffer that the next call
-        writes over; everything else is the caller's to keep.
+        The same sequence may be sampled more than once. The next call overwrites the buffer of ``batch.observation``;
+        all other tensors are new.
         """
         if not 1 <= batch_size <= len(self):
             raise ValueError(
                 f"batch_size={batch_size}, but the replay holds {len(self)} transitions whose targets are known: "
-                "ask for at least 1 and at most that many, or collect more first"
+                "use at least 1 and at most that many, or collect more first"
             )
         leaf, probability = self._tree.sample(batch_size, self._generator)
         row, slot = np.divmod(leaf, self._length)
@@ -207,7 +206,7 @@ class Replay:
         )
 
     def update_priorities(self, index: np.ndarray, value_error: torch.Tensor | np.ndarray) -> None:
-        """Set the priorities of sampled starts to their absolute value errors [N]; those gone since are ignored."""
+        """Set the priorities of sampled sequences from their value errors [N]; overwritten sequences are ignored."""
         error = np.abs(torch.as_tensor(value_error).detach().cpu().numpy().astype(np.float64))
         if error.shape != np.shape(index):
             raise ValueError(f"value_error has shape {error.shape}, expected one per index: {np.shape(index)}")
@@ -223,8 +222,7 @@ class Replay:
         self._tree.update(leaf[held], priority[held])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly. The arrays are live views of what is in use: write them out or copy them
-        before the replay goes on."""
+        """Everything needed to continue exactly. The arrays are not copies: copy or save them before using the replay."""
         rings = self._rings
         used = min(int(rings.transition_count.max()), self._length)
         used_frames = min(int(rings.frame_count.max()), rings.frames.shape[1])
@@ -239,11 +237,11 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``, saved by a replay that was made with the same arguments."""
+        """Continue from ``state``, saved by a replay with the same arguments."""
         if state["layout"] != self._layout:
             raise UserError(
-                f"a replay of layout {self._layout} cannot load a state of layout {state['layout']}: make it with the "
-                "arguments of the saved one"
+                f"a replay of layout {self._layout} cannot load a state of layout {state['layout']}: create it with "
+                "the arguments of the saved replay"
             )
         rings = self._rings
         self._tree.load_state_dict(state["tree"])
@@ -255,13 +253,13 @@ class Replay:
         self._generator.bit_generator.state = json.loads(state["generator"])
 
     def _stacks(self, row: np.ndarray, frame: np.ndarray) -> torch.Tensor:
-        """The observations [N, L+1, *observation_shape] whose newest frames are the numbers ``frame`` [N, L+1]."""
+        """The observations [N, L+1, *observation_shape] whose newest frames have the numbers ``frame`` [N, L+1]."""
         num_frames, frame_bytes = self._rings.frames.shape[1:]
         number = frame[..., None] + np.arange(1 - self.frame_stack, 1)  # [N, L+1, S]
         position = row[:, None, None] * num_frames + number % num_frames
         if len(self._observation_buffer) != position.size:
             self._observation_buffer = np.empty((position.size, frame_bytes), np.uint8)
-        # mode="clip" lets NumPy write straight into the buffer; every position is in range.
+        # mode="clip" lets NumPy write directly into the buffer; every position is in range.
         self._rings.frames.reshape(-1, frame_bytes).take(position.ravel(), 0, self._observation_buffer, "clip")
         stacks = self._observation_buffer.view(self._checks.dtype).reshape(*frame.shape, *self._checks.shape)
         return torch.from_numpy(stacks)

@@ -1,6 +1,6 @@
-"""Where the replay keeps real transitions: rings of arrays, one per environment, and the kernels that write them.
+"""The replay's storage: ring buffers of real transitions, one per environment, and the kernels that write them.
 
-Frames are kept once, as bytes. Transitions and frames are numbered from 0 in each environment; number n lies in slot
+Frames are stored once, as bytes. Transitions and frames are numbered from 0 in each environment; number n is in slot
 n modulo the length of its ring.
 """
 
@@ -15,24 +15,24 @@ from thinker.interfaces import NO_ACTION
 from thinker.world_model.targets import CONTINUES, TERMINATED, TRANSITION, TRUNCATED
 
 NOTHING_WRONG = -1
-"""A kernel that checks its input found no row to complain of."""
+"""Returned by a kernel that checks its input and found no invalid row."""
 
 
 class Rings(NamedTuple):
-    """What is stored of E environments: the last C transitions and F frames of each."""
+    """The stored data of E environments: the last C transitions and F frames of each."""
 
     transitions: np.ndarray  # [E, C] TRANSITION
     policies: np.ndarray  # [E, C, A] float32          the agent's distribution of each transition
     frames: np.ndarray  # [E, F, bytes of a frame] uint8
     transition_count: np.ndarray  # [E] int64          transitions added
     frame_count: np.ndarray  # [E] int64               frames added
-    oldest: np.ndarray  # [E] int64                    the oldest transition still held
+    oldest: np.ndarray  # [E] int64                    the oldest transition still stored
     ready: np.ndarray  # [E] int64                     the first transition whose targets are not yet known
-    last_action: np.ndarray  # [E] int64               the latest action, NO_ACTION where an episode begins next
+    last_action: np.ndarray  # [E] int64               the latest action, NO_ACTION where an episode starts next
 
 
 class Step(NamedTuple):
-    """One real step of E environments as it is written; with S stacked frames, observations are S frames of bytes."""
+    """One real step of E environments, ready to be written; observations are S stacked frames of bytes."""
 
     valid: np.ndarray  # [E] bool
     observation: np.ndarray  # [E, S, bytes of a frame] uint8
@@ -61,13 +61,13 @@ def make_rings(num_envs: int, length: int, num_frames: int, frame_bytes: int, nu
 
 @numba.njit(cache=True)
 def first_row_out_of_step(rings: Rings, check: np.ndarray, observation: np.ndarray) -> int:
-    """The first row of ``check`` [E] whose observation [E, S, bytes] is not the frame stored last, or NOTHING_WRONG."""
+    """The first row of ``check`` [E] whose observation [E, S, bytes] is not the last stored frame, or NOTHING_WRONG."""
     frames, frame_count = rings.frames, rings.frame_count
     for row in range(check.shape[0]):
         if check[row]:
             stored, received = frames[row, (frame_count[row] - 1) % frames.shape[1]], observation[row, -1]
             difference = np.uint8(0)
-            for k in range(stored.shape[0]):  # no early exit: this way the loop becomes vector instructions
+            for k in range(stored.shape[0]):  # no early exit, so that the loop is vectorised
                 difference |= stored[k] ^ received[k]
             if difference != 0:
                 return row
@@ -76,12 +76,12 @@ def first_row_out_of_step(rings: Rings, check: np.ndarray, observation: np.ndarr
 
 @numba.njit(cache=True)
 def write_step(rings: Rings, step: Step, return_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Append one transition per valid row, without its policy; return the leaves overwritten and those become ready.
+    """Append one transition per valid row, without its policy; return the overwritten and the newly ready leaves.
 
     The leaf of a transition is its environment times C plus its slot. Its targets are known, and it is ready, once the
-    transition ``return_length`` steps later is stored, or the episode's last.
+    transition ``return_length`` steps later or the last one of the episode is stored.
     """
-    # Taken out of the tuples before the loop: Numba counts references on every access to a field.
+    # Read before the loop: Numba counts references on every access to a field of a tuple.
     transitions, frames = rings.transitions, rings.frames
     count, frame_count, last_action = rings.transition_count, rings.frame_count, rings.last_action
     oldest, ready = rings.oldest, rings.ready
@@ -118,7 +118,7 @@ def write_step(rings: Rings, step: Step, return_length: int) -> tuple[np.ndarray
         last_action[row] = NO_ACTION if ended else action[row]
         count[row] += 1
 
-        # The oldest go whose slot, or the oldest frame of whose stack, has just been written over.
+        # Drop the oldest transitions whose slot, or whose stack's oldest frame, has just been overwritten.
         while oldest[row] <= number - length or (
             transitions[row, oldest[row] % length].frame - (stack - 1) < frame_count[row] - num_frames
         ):

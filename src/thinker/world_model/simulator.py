@@ -1,7 +1,7 @@
 """Perfect world models: the real dynamics as a simulator, with a given base policy and value (the paper's appendix H).
 
-Environments that offer a simulator of their own (`OffersSimulator`) are searched with that. `EnvSimulator` serves all
-others: those with ``snapshot()`` and ``restore(snapshot)``, and those that can be deep-copied.
+Environments that offer their own simulator (`OffersSimulator`) use that. `EnvSimulator` works for all others that have
+``snapshot()`` and ``restore(snapshot)`` or can be deep-copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thinker.interfaces import NodeOutput, OffersSimulator, PolicyAndValue, Worl
 
 
 def uniform_policy(num_actions: int) -> PolicyAndValue:
-    """The base policy that knows nothing: all actions alike, value 0."""
+    """A uniform base policy with value 0."""
 
     def policy_and_value(observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
         count, device = len(observation), observation.device
@@ -31,10 +31,10 @@ def uniform_policy(num_actions: int) -> PolicyAndValue:
 
 
 def simulator(envs: VectorEnv, policy_and_value: PolicyAndValue | None = None) -> WorldModel:
-    """The perfect model of ``envs``: their own if they offer one, else the general one.
+    """The perfect model of ``envs``: their own simulator if they offer one, else an `EnvSimulator`.
 
-    An offer is taken from the unwrapped vector environment or from its first single environment, unless wrappers have
-    changed what is observed. Without ``policy_and_value`` the policy is uniform and values are 0.
+    The simulator of the unwrapped vector environment or of its first single environment is used, unless wrappers have
+    changed the observations. Without ``policy_and_value`` the policy is uniform and values are 0.
     """
     real = envs.unwrapped
     if isinstance(real, OffersSimulator) and real.single_observation_space == envs.single_observation_space:
@@ -47,17 +47,17 @@ def simulator(envs: VectorEnv, policy_and_value: PolicyAndValue | None = None) -
 
 
 class EnvSimulator:
-    """Copies of the real environments as a world model. A node is a copy; its hidden state is where the copy lies.
+    """Copies of the real environments as a world model. A node is a copy; its hidden state is the copy's index.
 
-    The copies share the state of the real environments' random generators: what is random there is foreseen here.
-    Time limits set by wrappers are not part of it: an imagined episode ends only by termination. Environments are
-    stepped one after another, on the CPU, wherever ``policy_and_value`` computes.
+    The copies include the state of the real environments' random generators, so random events are predicted exactly.
+    Time limits set by wrappers are ignored: an imagined episode ends only by termination. Environments are stepped one
+    after another on the CPU, regardless of the device of ``policy_and_value``.
     """
 
     device = torch.device("cpu")
 
     def __init__(self, envs: VectorEnv, policy_and_value: PolicyAndValue | None = None) -> None:
-        """``envs``: a SyncVectorEnv, whose environments offer ``snapshot`` and ``restore`` or can be deep-copied."""
+        """``envs``: a SyncVectorEnv whose environments have ``snapshot`` and ``restore`` or can be deep-copied."""
         if not isinstance(envs, SyncVectorEnv):
             raise UnsupportedError(
                 f"a simulator needs the single environments of a gymnasium.vector.SyncVectorEnv, not {envs}; wrap the "
@@ -74,16 +74,16 @@ class EnvSimulator:
             raise UnsupportedError(f"a simulator needs arrays as observations, not {envs.single_observation_space}")
         self.hidden_shape = shape
         self._policy_and_value = policy_and_value or uniform_policy(self.num_actions)
-        # Per node: its environment's number; a snapshot, a copy, or None for a final state, which is never unrolled.
+        # Per node: its environment's index; a snapshot, a copy, or None for a final state, which is never unrolled.
         self._nodes: list[tuple[int, Any]] = []
         self._states: list[np.ndarray] = []
         first = envs.envs[0]
         self._has_snapshots = first.has_wrapper_attr("snapshot") and first.has_wrapper_attr("restore")
-        # Environments to restore snapshots in: one per real one, since they may have been made with other arguments.
+        # Environments to restore snapshots into: one per real environment, since their arguments may differ.
         self._scratch: dict[int, gym.Env] = {}
 
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
-        """Begin at the real environments as they are now; fewer rows are final states, see `WorldModel.root`."""
+        """Start at the current states of the real environments; fewer rows are final states, see `WorldModel.root`."""
         self._nodes, self._states = [], []
         at_real = len(observation) == self._envs.num_envs
         for row, state in enumerate(observation.numpy()):
@@ -108,18 +108,18 @@ class EnvSimulator:
         return self._output(first, states, action, self._numbers(rewards), self._numbers(terminated))
 
     def visible_hidden(self, hidden: Tensor) -> Tensor:
-        """The states of the nodes: a copy has no other hidden state to show."""
+        """The states of the nodes: a copy has no other hidden state."""
         return torch.from_numpy(np.stack([self._states[slot] for slot in hidden[:, 0].tolist()]))
 
     def _numbers(self, values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _leave(self, env: gym.Env) -> Any:
-        """What to keep of ``env`` so that its present state can be entered again."""
+        """A snapshot of ``env``, or ``env`` itself, from which `_enter` restores its current state."""
         return env.get_wrapper_attr("snapshot")() if self._has_snapshots else env
 
     def _enter(self, row: int, node: Any) -> gym.Env:
-        """An environment in the state of ``node``, of the real environment ``row``, that may be stepped."""
+        """An environment that may be stepped, in the state of ``node`` of the real environment ``row``."""
         if not self._has_snapshots:
             return _copied(node)
         if row not in self._scratch:
@@ -143,5 +143,5 @@ def _copied(env: gym.Env) -> gym.Env:
     except Exception as error:
         raise UnsupportedError(
             f"the environment {env} cannot be deep-copied ({error}); give it snapshot() and restore(snapshot) methods "
-            f"and make it anew for each environment, or use a learned model"
+            f"and create a new instance for each environment, or use a learned model"
         ) from error

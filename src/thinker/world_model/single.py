@@ -1,4 +1,4 @@
-"""One network for everything: the paper's ablations "single network", with predicted states or without (MuZero's)."""
+"""The single network of the paper's ablations, with predicted states or without (as in MuZero)."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ class SingleNetwork(LearnedModel):
         )
 
     def _advance(self, hidden: Tensor, action: Tensor) -> Tensor:
-        """The next hidden state [B, *hidden_shape] from the last one and the one-hot action [B, A] taken there."""
+        """The next hidden state [B, *hidden_shape] from the last one and the one-hot action [B, A]."""
         advanced: Tensor = self.unroll_function(hidden.relu(), action, hidden)
         return advanced

@@ -1,6 +1,6 @@
-"""Which world model a run has: one small dataclass for each kind, with a `build` that puts everything together.
+"""The world model of a run: one small dataclass for each type of model, with a `build` method.
 
-What is built goes with any number of environments: `BuiltModel.for_envs` gives the model to search in for the training
+A built model works with any number of environments: `BuiltModel.for_envs` returns the model for the training
 environments as well as for those of an evaluation.
 """
 
@@ -29,32 +29,32 @@ from thinker.world_model.value_policy import ValuePolicyNetwork
 
 
 class BuiltModel(ABC):
-    """A world model, ready to be searched in, and its trainer where it is learned."""
+    """A world model, ready to use, and its trainer if it is learned."""
 
-    trainer: ModelTrainer | None  # None where nothing is learned
+    trainer: ModelTrainer | None  # None if nothing is learned
 
     @abstractmethod
     def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
-        """The model to search in for ``envs``, which have the spaces that it was built for.
+        """The model for ``envs``, which must have the spaces that it was built for.
 
-        All of them share the weights that the trainer publishes. Without ``predict_states`` learned models leave the
-        ``NodeOutput.state`` of imagined nodes out.
+        All returned models share the weights that the trainer publishes. Without ``predict_states`` learned models omit
+        the ``NodeOutput.state`` of imagined nodes.
         """
 
 
 class BuiltLearnedModel(BuiltModel):
-    """A world model that is learned."""
+    """A built world model that is learned."""
 
     trainer: ModelTrainer
 
 
 class ModelSpec(ABC):
-    """What the agent searches in."""
+    """The world model that the agent searches."""
 
     @property
     @abstractmethod
     def predicts_states(self) -> bool:
-        """Whether imagined nodes can come with their states."""
+        """Whether the model can predict the states of imagined nodes."""
 
     @abstractmethod
     def build(
@@ -68,14 +68,14 @@ class ModelSpec(ABC):
         seed: int,
         device: torch.device,
     ) -> BuiltModel:
-        """The model with fresh weights, for the spaces of a single environment.
+        """Build the model with new weights, for the spaces of a single environment.
 
         Args:
-            observation_space, action_space: of one environment, not the vector environment's.
-            num_envs: real environments that the trainer is told of.
+            observation_space, action_space: of one environment, not of the vector environment.
+            num_envs: number of real environments that the trainer receives transitions from.
             discount: γ of the real MDP.
-            total_transitions: real transitions of the whole run, over which the trainer anneals; None: not annealed.
-            seed: decides the weights and what is drawn from the replay, the same on every device.
+            total_transitions: real transitions of the whole run, for annealing; None: no annealing.
+            seed: of the initial weights and the sampling from the replay; the same on every device.
             device: where the networks compute.
         """
 
@@ -97,16 +97,16 @@ SizeOption = Annotated[
         str_from_instance=lambda size: [str(size)],
     ),
 ]
-"""A size: by name (the only way on the command line), of one's own, or None for the one that fits the observations."""
+"""A size: a name (the only way on the command line), a custom size, or None for the one that fits the observations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSpec(ModelSpec, Generic[Network]):
-    """What all models that are learned have in common."""
+    """The settings that all learned models share."""
 
-    size: SizeOption = None  # of the networks; None: chosen by the observations
-    precision: Precision = "auto"  # while acting; auto: bfloat16 where the hardware is fast at it
-    replay_capacity: int = 200_000  # real transitions
+    size: SizeOption = None  # size of the networks; None: chosen from the observation space
+    precision: Precision = "auto"  # precision while acting; auto: bfloat16 where the hardware supports it natively
+    replay_capacity: int = 200_000  # capacity of the replay, in real transitions
     training: TrainerSettings = field(default_factory=TrainerSettings)
 
     def __post_init__(self) -> None:
@@ -142,18 +142,18 @@ class LearnedSpec(ModelSpec, Generic[Network]):
 
     @abstractmethod
     def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> Network:
-        """The network with fresh weights."""
+        """The network with new weights."""
 
     @abstractmethod
     def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltLearnedModel:
-        """How the network is searched in."""
+        """The built model around the network."""
 
 
 @dataclass(frozen=True)
 class DualModelSpec(LearnedSpec[LearnedModel]):
-    """The paper's dual network: what is searched in is learned from what the agent really does."""
+    """The paper's dual network, learned from the agent's real transitions."""
 
-    state_loss: StateLoss = "feature"  # what predicted states are trained with; feature is the paper's
+    state_loss: StateLoss = "feature"  # loss of the predicted states; the paper uses feature
 
     @property
     def predicts_states(self) -> bool:
@@ -172,7 +172,7 @@ class DualModelSpec(LearnedSpec[LearnedModel]):
 class SingleModelSpec(LearnedSpec[LearnedModel]):
     """One network for everything, an ablation of the paper; without a state loss it is MuZero's model."""
 
-    state_loss: SingleStateLoss = "l2"  # what predicted states are trained with; none: no states are predicted
+    state_loss: SingleStateLoss = "l2"  # loss of the predicted states; none: no states are predicted
 
     @property
     def predicts_states(self) -> bool:
@@ -189,7 +189,7 @@ class SingleModelSpec(LearnedSpec[LearnedModel]):
 
 @dataclass(frozen=True)
 class LearnedValuesSimulatorSpec(LearnedSpec[ValuePolicyNetwork]):
-    """The real dynamics as a perfect model, with a base policy and value that are learned."""
+    """The real dynamics as a perfect model, with a learned base policy and value."""
 
     @property
     def predicts_states(self) -> bool:
@@ -228,7 +228,7 @@ class SimulatorSpec(ModelSpec):
 
 @dataclass(frozen=True)
 class NoModelSpec(ModelSpec):
-    """No model: the raw MDP, with nothing to search in. Stages must be one step long."""
+    """No model: the raw MDP, without search. Stages must be one step long."""
 
     @property
     def predicts_states(self) -> bool:
@@ -290,7 +290,7 @@ def _num_actions(space: Space) -> int:
 
 
 def _frame_stack(space: Space, size: ModelSize) -> int:
-    """How many frames of an observation the replay can tell apart: it finds them one after the other in memory."""
+    """The number of stacked frames that the replay can separate: they must be contiguous in memory."""
     if not isinstance(size, ImageSize) or channels_come_last(bounds_of(space)[0].shape):
         return 1
     return size.stacked_frames

@@ -1,4 +1,4 @@
-"""The tree of priorities behind prioritised sequence sampling (the paper's appendix B)."""
+"""The sum tree for prioritised sampling of sequences (the paper's appendix B)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @numba.njit(cache=True)
 def _update(total: np.ndarray, maximum: np.ndarray, leaf: np.ndarray, priority: np.ndarray, num_leaves: int) -> int:
-    """Write the leaves, recompute every node above them, and return by how many the positive leaves grew."""
+    """Write the leaves, recompute every node above them, and return the change in the number of positive leaves."""
     for n in range(leaf.shape[0]):  # all are checked before any is written
         if not 0 <= leaf[n] < num_leaves:
             raise IndexError("leaf outside the sum tree")
@@ -25,7 +25,7 @@ def _update(total: np.ndarray, maximum: np.ndarray, leaf: np.ndarray, priority: 
         maximum[node] = priority[n]
         node //= 2
         while node >= 1:
-            # Recomputed from the children, never adjusted by a difference: the total cannot drift.
+            # Recomputed from the children, not adjusted by a difference, so that the total cannot drift.
             total[node] = total[2 * node] + total[2 * node + 1]
             maximum[node] = max(maximum[2 * node], maximum[2 * node + 1])
             node //= 2
@@ -43,7 +43,7 @@ def _find(total: np.ndarray, fraction: np.ndarray) -> tuple[np.ndarray, np.ndarr
         node = 1
         while node < first_leaf:
             left, right = total[2 * node], total[2 * node + 1]
-            # Rounding must never lead into a subtree without any mass.
+            # Rounding must never lead to a subtree without mass.
             if mass < left or right == 0.0:
                 node = 2 * node
             else:
@@ -57,8 +57,8 @@ def _find(total: np.ndarray, fraction: np.ndarray) -> tuple[np.ndarray, np.ndarr
 class SumTree:
     """Sum and maximum over non-negative leaves: O(log n) update and proportional sampling, in batches.
 
-    Both are binary heaps of 2M float64, M the number of leaves rounded up to a power of two; node 1 is the top,
-    leaf i is node M + i. Every node is always exactly the sum of its two children, whatever the history.
+    Both are binary heaps of 2M float64, where M is the number of leaves rounded up to a power of two; node 1 is the
+    root, leaf i is node M + i. Every node is always exactly the sum of its two children.
     """
 
     def __init__(self, num_leaves: int) -> None:
@@ -89,19 +89,19 @@ class SumTree:
 
     @property
     def leaves(self) -> np.ndarray:
-        """All leaves [num_leaves], the live array: read it, change it only with `update`."""
+        """All leaves [num_leaves]; not a copy. Change them only with `update`."""
         size = len(self._total) // 2
         return self._total[size : size + self.num_leaves]
 
     def update(self, leaf: np.ndarray, priority: np.ndarray) -> None:
-        """Set the leaves ``leaf`` [N] int64 to ``priority`` [N] float64; where a leaf repeats, the last one counts."""
+        """Set the leaves ``leaf`` [N] int64 to ``priority`` [N] float64; if a leaf repeats, the last value counts."""
         self._positive += _update(self._total, self._maximum, leaf, priority, self.num_leaves)
 
     def sample(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw leaves in proportion to their priority: indices [N] int64 and their probabilities [N] float64.
+        """Sample leaves in proportion to their priority: indices [N] int64 and their probabilities [N] float64.
 
-        Stratified: the total is cut into N equal parts and one leaf drawn from each, so that leaf i is expected
-        N P(i) times, as with independent draws, but with less variance.
+        Sampling is stratified: the total is split into N equal parts and one leaf is drawn from each, so that leaf i is
+        expected N P(i) times, as with independent draws, but with less variance.
         """
         if self._positive == 0:
             raise ValueError("cannot sample from a sum tree without a positive leaf: update some leaves first")
@@ -110,7 +110,7 @@ class SumTree:
         return leaf, probability
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly; the array is the live one, so copy it to keep it."""
+        """Everything needed to continue exactly; the array is not a copy."""
         return {"leaves": self.leaves}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a sequence of real transitions teaches: targets of equations 2 and 3, multi-step returns of appendix B.
+"""Training targets of a sequence of real transitions: equations 2 and 3, multi-step returns of appendix B.
 
 The paper prints the last reward of the multi-step return with one discount too many; here r_{t+2L} is discounted by
 γ^(2L-l-1), as in any multi-step return.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-# How a transition left its episode.
+# The episode after a transition.
 CONTINUES = 0
 TERMINATED = 1
 TRUNCATED = 2
@@ -23,7 +23,7 @@ TRANSITION = np.dtype(
         ("last_action", np.int32),  # the action that led to s_t, NO_ACTION at an episode's start
         ("reward", np.float32),  # r_{t+1}
         ("root_value", np.float32),  # mean return of the root s_t at the end of its stage
-        ("final_value", np.float32),  # the model's value of s_{t+1} where the episode ended
+        ("final_value", np.float32),  # the model's value of s_{t+1} if the episode ended
         ("outcome", np.int32),  # CONTINUES, TERMINATED or TRUNCATED
     ]
 )
@@ -31,9 +31,9 @@ TRANSITION = np.dtype(
 
 
 class SequenceTargets(NamedTuple):
-    """The targets and masks of a `SequenceBatch`, as NumPy arrays, and where the frames lie."""
+    """The targets and masks of a `SequenceBatch` as NumPy arrays, and the positions of the frames."""
 
-    frame: np.ndarray  # [N, L+1] int64   newest frames of s_t .. s_{t+L}; after the episode's end its final one
+    frame: np.ndarray  # [N, L+1] int64   newest frames of s_t .. s_{t+L}; the final one after the episode's end
     last_action: np.ndarray  # [N] int64
     action: np.ndarray  # [N, L] int64
     reward: np.ndarray  # [N, L] float32
@@ -53,14 +53,14 @@ def sequence_targets(
     row: np.ndarray,  # [N] the environment of each sequence
     start: np.ndarray,  # [N] t, counted from the first transition of the environment
     unroll_length: int,
-    return_length: int,  # the paper's: 2L
+    return_length: int,  # 2L in the paper
     discount: float,
     padding_action: np.ndarray,  # [N, L]
 ) -> SequenceTargets:
     """Targets of the sequences that start at ``start``.
 
-    Of each sequence, ``return_length`` + 1 transitions from t on must be stored, or all up to the episode's end if that
-    comes earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) whatever the action, so
+    For each sequence, ``return_length`` + 1 transitions from t on must be stored, or all up to the episode's end if
+    that comes earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) for any action, so
     the actions there are ``padding_action``; after a truncation nothing is known and everything is masked.
     """
     num_sequences, length, num_actions = row.shape[0], ring.shape[1], policies.shape[2]
@@ -82,7 +82,7 @@ def sequence_targets(
         stream = ring[row[n]]
         t = start[n]
 
-        # How many transitions of the episode lie before t + return_length, and how the last of them left it.
+        # The number of transitions of the episode before t + return_length, and the outcome of the last one.
         steps = 1
         while steps < return_length and stream[(t + steps - 1) % length].outcome == CONTINUES:
             steps += 1

@@ -1,4 +1,4 @@
-"""Trains a world model from what the agent really did, in step with the collection of it (the paper's appendix B)."""
+"""Trains a world model on the agent's real transitions at a fixed replay ratio (the paper's appendix B)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
 
 FUSED_ADAM_DEVICES = ("cpu", "cuda")
-"""Where PyTorch, from 2.4 on, has Adam as one kernel."""
+"""Devices with fused Adam in PyTorch 2.4 and later."""
 
 
 class ModelDivergedError(UserError, FloatingPointError):
@@ -29,22 +29,22 @@ class ModelDivergedError(UserError, FloatingPointError):
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How the model is trained. The defaults are the paper's (table of hyperparameters), but for the warm-up."""
+    """Training of the model. The defaults are the paper's (table of hyperparameters), except for the warm-up."""
 
     learning_rate: float = 1e-4  # annealed linearly to 0 over the run
-    state_reward_learning_rate: float | None = None  # of the state-reward network; None: learning_rate
-    value_policy_learning_rate: float | None = None  # of the value-policy network; None: learning_rate
+    state_reward_learning_rate: float | None = None  # for the state-reward network; None: learning_rate
+    value_policy_learning_rate: float | None = None  # for the value-policy network; None: learning_rate
     adam_betas: tuple[float, float] = (0.9, 0.999)
     adam_epsilon: float = 1e-8
-    gradient_clip: float | None = None  # largest norm of the gradient of each network; None: not clipped
+    gradient_clip: float | None = None  # maximum norm of the gradient of each network; None: no clipping
     batch_size: int = 128  # sequences
     unroll_length: int = 5  # L, transitions in a sequence
     return_length: int | None = None  # rewards in the value target of a sequence's first state; None: the paper's 2L
-    priority_exponent: float = 0.6  # α, how much more often sequences with large value errors are drawn; 0: all alike
+    priority_exponent: float = 0.6  # α, how strongly sampling prefers sequences with large value errors; 0: uniform
     replay_ratio: float = 6.0  # transitions trained on for every transition collected
-    warm_up_transitions: int = 5_000  # collected before training begins; the paper: 200,000, for runs of 50,000,000
-    first_importance_exponent: float = 0.4  # β at the run's beginning
-    last_importance_exponent: float = 1.0  # β at its end
+    warm_up_transitions: int = 5_000  # collected before training starts; the paper: 200,000, for runs of 50,000,000
+    first_importance_exponent: float = 0.4  # β at the start of the run
+    last_importance_exponent: float = 1.0  # β at the end of the run
     reward_loss_scale: float = 1.0
     termination_loss_scale: float = 1.0
     state_loss_scale: float = 10.0
@@ -62,7 +62,7 @@ class TrainerSettings:
             raise UserError("gradient_clip=0 would stop all learning: use None for no clipping")
 
     def learning_rate_of(self, group: str) -> float:
-        """The rate at the run's beginning for a group of `LearnedModel.parameter_groups`."""
+        """The initial learning rate for a group of `LearnedModel.parameter_groups`."""
         own = {"state_reward": self.state_reward_learning_rate, "value_policy": self.value_policy_learning_rate}
         rate = own.get(group)
         return self.learning_rate if rate is None else rate
@@ -80,8 +80,8 @@ class TrainerSettings:
 
 
 def board_settings() -> TrainerSettings:
-    """For small boards on a laptop: small batches, and losses of states and values that do not drown those of the rare
-    rewards and of the policy.
+    """Settings for small boards on a laptop: small batches, and smaller scales for the losses of states and values, so
+    that they do not dominate those of rewards and the policy.
     """
     return TrainerSettings(
         state_reward_learning_rate=2e-3,
@@ -94,16 +94,16 @@ def board_settings() -> TrainerSettings:
 
 
 class ModelTrainer:
-    """Stores real transitions and trains the network on as many sequences as the replay ratio allows, never a race.
+    """Stores real transitions and trains the network on as many sequences as the replay ratio allows.
 
-    Training begins once ``warm_up_transitions`` are collected and the replay can fill a batch. Count from there on the
-    transitions collected, and those trained on, ``batch_size`` times ``unroll_length`` for each batch. Then after every
+    Training starts once ``warm_up_transitions`` are collected and the replay can fill a batch. From then on it counts
+    the transitions collected and those trained on, ``batch_size`` times ``unroll_length`` for each batch. After every
     `add`
 
         trained <= replay_ratio * collected < trained + batch_size * unroll_length.
 
-    Learning rates fall linearly to 0, and β rises linearly, over ``total_transitions`` collected; with None both stay
-    as they begin. Training takes place on the network's device. It is a `TransitionSink`.
+    Learning rates decrease linearly to 0 and β increases linearly over ``total_transitions`` collected; with None both
+    are constant. Training runs on the network's device. The trainer is a `TransitionSink`.
     """
 
     def __init__(
@@ -116,23 +116,23 @@ class ModelTrainer:
     ) -> None:
         if replay.unroll_length != settings.unroll_length:
             raise UserError(
-                f"the replay gives sequences of unroll_length={replay.unroll_length}, the settings say "
-                f"{settings.unroll_length}: make both the same"
+                f"the replay returns sequences of unroll_length={replay.unroll_length}, the settings say "
+                f"{settings.unroll_length}: use the same value for both"
             )
         if total_transitions is not None and total_transitions <= settings.warm_up_transitions:
             raise UserError(
-                f"total_transitions={total_transitions} end before warm_up_transitions="
-                f"{settings.warm_up_transitions} are over, so the model would never be trained: lower the warm-up"
+                f"total_transitions={total_transitions} end before the warm-up of warm_up_transitions="
+                f"{settings.warm_up_transitions}, so the model would never be trained: lower warm_up_transitions"
             )
         self.network = network
         self.replay = replay
         self.settings = settings
         self.total_transitions = total_transitions
-        self.acting = tuple(acting)  # take over the weights whenever they are published
+        self.acting = tuple(acting)  # copies that `publish` updates
         self.collected_transitions = 0
         self.trained_transitions = 0
         self.extra_transitions = 0  # trained on by `train_more`
-        self._uncounted_transitions: int | None = None  # collected before the ratio counts; None until training begins
+        self._uncounted_transitions: int | None = None  # collected before training starts; None until then
         self._metrics: dict[str, float] = {}
         self._scales = {name: settings.loss_scales[name] for name in network.loss_names}
         self._device = network.device
@@ -147,7 +147,7 @@ class ModelTrainer:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The counts, and the losses, rates, β, value error and gradient norms of the latest batch if there was one."""
+        """Counts, and the losses, learning rates, β, value error and gradient norms of the latest batch, if any."""
         return {
             **self._metrics,
             "replay/collected_transitions": self.collected_transitions,
@@ -155,7 +155,7 @@ class ModelTrainer:
         }
 
     def add(self, transition: RealTransition) -> dict[str, float]:
-        """Store a real step of all environments, train on what has become due, and return the latest `metrics`."""
+        """Store a real step of all environments, train on the batches that are due, and return the latest `metrics`."""
         self.store(transition)
         return self.train()
 
@@ -165,11 +165,11 @@ class ModelTrainer:
         self.collected_transitions += int(transition.valid.sum())
 
     def abandon_episodes(self) -> None:
-        """All episodes under way were cut off by a reset: the next real step begins new ones."""
+        """Call this when a reset cuts off all running episodes: the next real step starts new ones."""
         self.replay.abandon_episodes()
 
     def train(self, *, publish: bool = True) -> dict[str, float]:
-        """Train on what has become due, and return the latest `metrics`; without ``publish`` nobody sees it yet."""
+        """Train on the batches that are due and return the latest `metrics`; see `publish`."""
         trained_before = self.trained_transitions
         while self._batch_is_due():
             self._train_batch()
@@ -178,7 +178,7 @@ class ModelTrainer:
         return self.metrics
 
     def train_more(self, transitions: int) -> dict[str, float]:
-        """Train on about so many transitions beyond the replay ratio, and return the latest `metrics`."""
+        """Train on about this many transitions beyond the replay ratio, and return the latest `metrics`."""
         if len(self.replay) >= self.settings.batch_size:
             batch_transitions = self.settings.batch_size * self.settings.unroll_length
             for _ in range(-(-transitions // batch_transitions)):
@@ -188,14 +188,14 @@ class ModelTrainer:
         return self.metrics
 
     def publish(self) -> None:
-        """Give the weights to the copies that act."""
+        """Load the current weights into the acting copies."""
         for copy in self.acting:
             copy.load_from(self.network)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimiser, replay and counters: plain dicts of arrays, tensors, numbers and strings.
+        """Network, optimiser, replay and counters: nested dicts of arrays, tensors, numbers and strings.
 
-        Arrays and tensors are the live ones: write them out or copy them before training goes on.
+        Arrays and tensors are not copies: copy or save them before training continues.
         """
         return {
             "network": dict(self.network.state_dict()),
@@ -213,7 +213,7 @@ class ModelTrainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``, saved by a trainer that was made with the same arguments."""
+        """Continue from ``state``, saved by a trainer with the same arguments."""
         self.network.load_state_dict(state["network"])
         self._optimizer.state.clear()
         for name, parameter in self.network.named_parameters():
@@ -221,7 +221,7 @@ class ModelTrainer:
                 saved = state["optimizer"][name]
                 self._optimizer.state[parameter] = {
                     "step": saved["step"].to(self._device if self._fused else "cpu", copy=True),
-                    # Laid out in memory as the parameter is.
+                    # In the parameter's memory format.
                     "exp_avg": torch.empty_like(parameter).copy_(saved["exp_avg"]),
                     "exp_avg_sq": torch.empty_like(parameter).copy_(saved["exp_avg_sq"]),
                 }
@@ -244,7 +244,7 @@ class ModelTrainer:
         batch_transitions = settings.batch_size * settings.unroll_length
         return self.trained_transitions + batch_transitions <= settings.replay_ratio * counted
 
-    @torch.enable_grad()  # whatever the caller of env.step has turned off
+    @torch.enable_grad()  # even if env.step is called under no_grad
     def _train_batch(self) -> None:
         settings = self.settings
         progress = min(self.collected_transitions / self.total_transitions, 1.0) if self.total_transitions else 0.0
@@ -278,8 +278,8 @@ class ModelTrainer:
         if not math.isfinite(value):
             trained = self.trained_transitions + self.extra_transitions
             raise ModelDivergedError(
-                f"{what} is {value} after {trained} transitions trained on; the weights are still those of the batch "
-                "before. Lower the learning rate, set gradient_clip, or scale the rewards down"
+                f"{what} is {value} after training on {trained} transitions; the weights are still those of the "
+                "previous batch. Lower the learning rate, set gradient_clip, or scale the rewards down"
             )
 
     def _to_device(self, batch: SequenceBatch) -> SequenceBatch:

@@ -1,4 +1,4 @@
-"""Checks of the real transitions that a replay is given, with errors that say what is wrong."""
+"""Checks of the real transitions that a replay receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thinker.interfaces import RealTransition
 
 
 class TransitionChecks:
-    """What the transitions of ``num_envs`` environments with these spaces must look like."""
+    """Checks the transitions of ``num_envs`` environments against their spaces."""
 
     def __init__(self, observation_space: Space, num_envs: int, num_actions: int) -> None:
         if not isinstance(observation_space, (Box, MultiBinary)):
@@ -27,9 +27,9 @@ class TransitionChecks:
         self._bounds = _bounds_to_check(observation_space)
 
     def check(self, transition: RealTransition, starts: np.ndarray) -> None:
-        """Raise an error that names what is wrong with ``transition``, in the rows where it is valid.
+        """Raise an error if a valid row of ``transition`` is wrong.
 
-        Of the observations only those of ``starts`` [E] are looked into: the others have been seen before.
+        ``observation`` is checked only in the rows ``starts`` [E]: the others were checked as next_observation.
         """
         self._check_observation("observation", transition.observation, starts)
         self._check_observation("next_observation", transition.next_observation, transition.valid)
@@ -66,7 +66,7 @@ class TransitionChecks:
                 raise UserError(f"{name} is not finite: {array}")
         action = transition.action
         if action.dtype.kind not in "iu" or ((action < 0) | (action >= self.num_actions))[valid].any():
-            raise UserError(f"action must hold integers from 0 to {self.num_actions - 1}, got {action.dtype} {action}")
+            raise UserError(f"action must be integers from 0 to {self.num_actions - 1}, got {action.dtype} {action}")
 
     def _check_policy(self, transition: RealTransition) -> None:
         policy = transition.policy
@@ -77,7 +77,7 @@ class TransitionChecks:
         total = policy.sum(axis=1)
         # Not (a & b) rather than a | b, so that NaN is caught.
         if not ((policy.min(axis=1) >= 0.0) & (np.abs(total - 1.0) < 1e-3))[transition.valid].all():
-            raise UserError(f"policy must hold probabilities that sum to 1 in every row, got sums {total}")
+            raise UserError(f"policy must contain probabilities that sum to 1 in every row, got sums {total}")
 
 
 def _bounds_to_check(space: Box | MultiBinary) -> tuple[np.ndarray, np.ndarray] | None:
@@ -85,7 +85,7 @@ def _bounds_to_check(space: Box | MultiBinary) -> tuple[np.ndarray, np.ndarray] 
     dtype: Any = space.dtype
     if isinstance(space, MultiBinary):
         return np.zeros(space.shape, dtype), np.ones(space.shape, dtype)
-    if dtype.kind == "f":  # clipped to finite numbers, so that an unbounded space still refuses infinity
+    if dtype.kind == "f":  # clipped to finite numbers, so that an unbounded space still rejects infinity
         largest = np.finfo(dtype).max
         return np.clip(space.low, -largest, largest), np.clip(space.high, -largest, largest)
     lowest, highest = (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

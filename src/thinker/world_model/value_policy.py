@@ -1,4 +1,4 @@
-"""The value-policy network: half of the dual network, or alone beside a perfect simulator (appendix C)."""
+"""The value-policy network: half of the dual network, or used with a perfect simulator (appendix C)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thinker.world_model.network import Predictions, TrainableNetwork, actions_o
 
 
 class ValuePolicyNetwork(TrainableNetwork):
-    """Base policy and base value of states, and the hidden state h_vp that remembers the way to them."""
+    """Base policy and base value of states, and the hidden state h_vp that summarises the path to them."""
 
     def __init__(self, architecture: ModelArchitecture) -> None:
         super().__init__(architecture, ("value", "policy"))
@@ -22,22 +22,22 @@ class ValuePolicyNetwork(TrainableNetwork):
         self.predictor = architecture.predictor(channels, {"value": 1, "policy": architecture.num_actions})
 
     def begin(self, action: Tensor, encoded: Tensor) -> Tensor:
-        """h_vp of a real state from one-hot ``action`` [B, A] and g(s) [B, *hidden_shape]: nothing is remembered."""
+        """h_vp of a real state from one-hot ``action`` [B, A] and g(s) [B, *hidden_shape], without memory."""
         return self.advance(torch.zeros_like(encoded), action, encoded)
 
     def advance(self, hidden: Tensor, action: Tensor, encoded: Tensor) -> Tensor:
-        """The next h_vp from the last one, the one-hot action taken there and the encoded state it led to."""
+        """The next h_vp from the last one, the one-hot action and the encoded state it led to."""
         advanced: Tensor = self.unroll_function(torch.cat((hidden, encoded), 1).relu_(), action, encoded)
         return advanced
 
     def evaluate(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
-        """Policy [B, A] (probabilities) and value [B] of real observations, each on its own."""
+        """Policy [B, A] (probabilities) and value [B] of real observations, each without memory."""
         action = one_hot_action(last_action, self.num_actions)
         outputs = self.predictor(self.begin(action, self.encoder(self.codec.encode(observation), action)))
         return outputs["policy"].softmax(1), outputs["value"].squeeze(1)
 
     def predict(self, batch: SequenceBatch) -> Predictions:
-        """The simulator gives true states, so every step of a sequence is evaluated on its own."""
+        """The simulator returns true states, so every step of a sequence is evaluated separately."""
         action = actions_of(batch, self.num_actions).flatten(0, 1)  # [(L+1) * N, A]
         encoded = self.encoder(self.codec.encode(time_major(batch.observation)), action)
         outputs = self.predictor(self.begin(action, encoded))

@@ -70,6 +70,7 @@ class LocalEngine:
         with machine.all_threads(settings.threads):
             metrics = trainer.train_more(round(settings.exploration_ratio * count))
         trainer.publish()
+        run.worker.model_version += 1
         run.worker.restart()
         trained = time.perf_counter()
         run.seconds["act"] += acted - start

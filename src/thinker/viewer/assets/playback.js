@@ -34,7 +34,9 @@ function chooseEpisode(index, step = 0) {
   const list = $("episodes"),
     outer = list.getBoundingClientRect(),
     inner = list.children[at.episode].getBoundingClientRect();
-  if (inner.left < outer.left || inner.right > outer.right) list.scrollLeft += inner.left - outer.left - 40;
+  const edge = 48; // where the row fades out
+  if (inner.left < outer.left + edge || inner.right > outer.right - edge)
+    list.scrollLeft += inner.left - outer.left - edge;
   drawTimeline();
   drawExpectation();
   chooseStage(step);
@@ -93,7 +95,11 @@ function writeAddress() {
     return;
   }
   writtenAt = Date.now();
-  window.history.replaceState(null, "", `#episode=${at.episode + 1}&step=${at.stage + 1}`);
+  try {
+    window.history.replaceState(null, "", `#episode=${at.episode + 1}&step=${at.stage + 1}`);
+  } catch {
+    // A page inside another document may not have an address of its own.
+  }
 }
 // Goes to the place in the address; false if it names none.
 function followAddress() {
