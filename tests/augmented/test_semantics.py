@@ -327,5 +327,5 @@ def test_refresh_asks_a_changed_model_for_the_roots_again():
         == env.decode(before["tree"])["root_child_visits"].tolist()
     )
     env.step(np.array([[1, 0]]))
-    with pytest.raises(RuntimeError, match="belongs at a stage's start, not after step 2"):
+    with pytest.raises(RuntimeError, match="only at the start of a stage, not after step 2"):
         env.refresh()

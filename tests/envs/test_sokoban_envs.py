@@ -281,8 +281,8 @@ def test_rendering_gives_pictures_and_text() -> None:
         ({"order": "shuffled"}, "order='shuffled' is unknown"),
         ({"order": "sequential"}, "needs a level set"),
         ({"levels": "no/such/file.txt"}, "no such file or folder"),
-        ({"levels": ONE_PUSH, "size": 10}, r"size=\(10, 10\) was asked for, but the levels are \(3, 6\)"),
-        ({"levels": ONE_PUSH, "boxes": 4}, r"boxes=4 was asked for, but the levels have \[1\]"),
+        ({"levels": ONE_PUSH, "size": 10}, r"size=\(10, 10\) was requested, but the levels are \(3, 6\)"),
+        ({"levels": ONE_PUSH, "boxes": 4}, r"boxes=4 was requested, but the levels have \[1\]"),
         ({"levels": ONE_PUSH, "reverse_moves": (1, 2)}, "only with levels=.generated."),
     ],
 )

@@ -89,7 +89,7 @@ def test_missing_empty_or_mixed_sources_are_errors(tmp_path: Path) -> None:
     with pytest.raises(LevelError, match="nowhere: no such file or folder"):
         LevelSet.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LevelError, match="empty: the folder holds no level files"):
+    with pytest.raises(LevelError, match="empty: the folder contains no level files"):
         LevelSet.load(tmp_path / "empty")
     with pytest.raises(LevelError, match="the list of level paths is empty"):
         LevelSet.load([])

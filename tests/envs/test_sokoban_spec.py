@@ -114,7 +114,7 @@ def test_held_out_levels_lie_beside_a_folder_called_train(folders: Path) -> None
         assert found is not None
         np.testing.assert_array_equal(found.boards, levels.boards)
         assert first_boards(spec.chosen_episode("11", split, 2), 2) == planes(levels)[-1:] * 2
-    with pytest.raises(UserError, match=r"13 test levels were asked for, but there are only 12 in .*test; ask for"):
+    with pytest.raises(UserError, match=r"13 test levels were requested, but there are only 12 in .*test; request"):
         spec.held_out("test", 2, 13)
 
 
@@ -150,7 +150,7 @@ def test_chosen_episodes_that_do_not_exist_are_errors_at_once(folders: Path) -> 
         spec.chosen_episode("nowhere:3", "test", 1)
     with pytest.raises(UserError, match="the boards are 6x6, but those of training are 7x7"):
         SokobanSpec().chosen_episode(f"{folders / 'test'}:1", "test", 1)
-    with pytest.raises(UserError, match="100001 test levels were asked for, but there are only 100000"):
+    with pytest.raises(UserError, match="100001 test levels were requested, but there are only 100000"):
         spec.held_out("test", 1, 100_001)
     for num_envs, count in ((0, 3), (3, 0)):
         with pytest.raises(UserError, match="at least one of each"):
@@ -168,10 +168,10 @@ def test_chosen_episodes_that_do_not_exist_are_errors_at_once(folders: Path) -> 
         ({"held_out_max_steps": -1}, "held_out_max_steps is -1; expected at least 1"),
         ({"observation": "pixels"}, "observation='pixels' is unknown"),
         ({"levels": "nowhere"}, "nowhere: no such file or folder"),
-        ({"levels": "{folders}/train/000.txt"}, "no validation levels beside it; give validation_levels"),
+        ({"levels": "{folders}/train/000.txt"}, "no validation levels next to it; set validation_levels"),
         (
             {"levels": "{folders}/train/000.txt", "validation_levels": "{folders}/valid"},
-            "no test levels beside it; give test_levels",
+            "no test levels next to it; set test_levels",
         ),
         ({"levels": "{folders}/train", "test_levels": "nowhere"}, "nowhere: no such file"),
         ({"levels": "{folders}/train", "test_levels": "{folders}/train"}, "is used for test_levels and for levels"),
@@ -190,5 +190,5 @@ def test_what_cannot_be_trained_or_tested_is_refused_before_a_run(
 def test_training_on_files_without_held_out_ones_is_refused(folders: Path) -> None:
     (folders / "test" / "000.txt").unlink()
     (folders / "test").rmdir()
-    with pytest.raises(UserError, match=r"no test levels beside it; give test_levels, .* or put them into a folder"):
+    with pytest.raises(UserError, match=r"no test levels next to it; set test_levels .* or put them in a folder"):
         SokobanSpec(levels=str(folders / "train")).check()

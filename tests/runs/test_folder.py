@@ -43,7 +43,7 @@ def test_other_settings_are_an_error_that_lists_them_and_says_what_to_do(tmp_pat
     with pytest.raises(RunFolderError) as caught:
         RunFolder(tmp_path, "quick").open(other)
     lines = str(caught.value).splitlines()
-    assert "differs in 4 settings (there -> asked for)" in lines[0]
+    assert "differs in 4 settings (saved -> requested)" in lines[0]
     assert lines[1:-1] == [
         "  agent.learning_rate: 0.001 -> 0.0003",
         "  agent.window: (absent) -> 40",

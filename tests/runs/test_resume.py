@@ -57,7 +57,7 @@ def test_training_the_model_beside_acting_changes_nothing(name):
     states = []
     for threads in (1, 2):
         settings = tiny(name, threads=threads, exploration_steps=0)
-        assert settings.trains_beside == (threads == 2)
+        assert settings.trains_model_concurrently == (threads == 2)
         run = advance(engine(settings), 8).run
         assert run.trainer.trained_transitions > 0
         states.append(bits(run.state_dict()))

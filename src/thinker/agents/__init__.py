@@ -1,4 +1,4 @@
-"""Who learns to act: one file per architecture, and the actor-critic that trains it (section 5, appendices C, D, G)."""
+"""Learned agents: one file per architecture, and the actor-critic that trains them (section 5, appendices C, D, G)."""
 
 from thinker.agents.actor import NetworkActor
 from thinker.agents.learned import LearnedAgent, LearnedAgentSpec

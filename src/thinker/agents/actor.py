@@ -1,4 +1,4 @@
-"""An actor that acts with a network: it remembers where it is in every environment and draws the actions."""
+"""An actor driven by a network: it keeps the inputs and memory of every environment and samples actions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class NetworkActor:
     The stage length may differ from the one that the network was trained with: see `convert_stage_length`.
 
     Args:
-        network: gives policies and values; its weights may change between two unrolls.
-        env: where it acts.
-        seed: of the generator that actions are drawn with.
-        greedy: take the most likely actions instead of drawing them.
-        trajectory: what happens is written there, unroll after unroll, for a learner to read when it is full.
+        network: computes policies and values; its weights may change between unrolls.
+        env: the environments to act in.
+        seed: of the generator that samples actions.
+        greedy: take the most likely actions instead of sampling.
+        trajectory: every step is written to it, one unroll after another; a learner reads it when it is complete.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class NetworkActor:
         if network.num_actions != env.num_actions:
             raise UserError(f"the network has {network.num_actions} actions, but the environments {env.num_actions}")
         if env.output != "torch":
-            raise UserError(f"agents act on tensors, but this ThinkerEnv gives {env.output!r}; make it output='torch'")
+            raise UserError(f"agents act on tensors, but this ThinkerEnv gives {env.output!r}; use output='torch'")
         if set(network.observes) != set(env.observe):
             raise UserError(
-                f"the network sees {sorted(network.observes)}, but the environment shows {sorted(env.observe)}; make "
-                f"it with observe={tuple(network.observes)}"
+                f"the network sees {sorted(network.observes)}, but the environment shows {sorted(env.observe)}; create "
+                f"the environment with observe={tuple(network.observes)}"
             )
         if network.device.type != env.device.type:
             raise UserError(
@@ -54,9 +54,7 @@ class NetworkActor:
                 f"with device={str(network.device)!r}"
             )
         if trajectory is not None and not env.copy:
-            raise UserError(
-                "a trajectory keeps observations, which ThinkerEnv(copy=False) overwrites; make it copy=True"
-            )
+            raise UserError("a trajectory keeps observations, which ThinkerEnv(copy=False) overwrites; use copy=True")
         self.network = network
         self.num_envs = env.num_envs
         self.greedy = greedy
@@ -71,9 +69,9 @@ class NetworkActor:
 
     @property
     def given(self) -> AgentInput:
-        """What the actor knows now, [E, ...]."""
+        """The current input of the network, [E, ...]."""
         if self._given is None:
-            raise RuntimeError("the actor has seen nothing yet; call actor.begin(*env.reset())")
+            raise RuntimeError("the actor has no observation yet; call actor.begin(*env.reset())")
         return self._given
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
@@ -105,7 +103,7 @@ class NetworkActor:
             primary, reset = log_policy.argmax(-1), log_reset.argmax(-1)
         else:
             uniform = torch.rand(self.num_envs, 2, generator=self._generator).to(policy.device)
-            # The action whose share of the interval 0 .. 1 the uniform number falls into; rounding may leave a gap.
+            # Inverse transform sampling; the clamp covers rounding errors in the cumulative sum.
             primary = (policy.cumsum(-1) < uniform[:, :1]).sum(-1).clamp_(max=policy.shape[1] - 1)
             reset = (uniform[:, 1] < log_reset[:, 1].exp()).long()
         actions = torch.stack((primary, reset), 1)
@@ -165,7 +163,7 @@ class NetworkActor:
 
     @torch.no_grad()
     def value(self) -> Tensor:
-        """The critic's values [E, R] of where the actor is; nothing is drawn or remembered."""
+        """The critic's values [E, R] of the current step; changes neither the generator nor the memory."""
         output, _ = self.network(self.given.map(lambda x: x.unsqueeze(0)), self._memory)
         value: Tensor = output.value[0]
         return value
@@ -180,7 +178,7 @@ class NetworkActor:
     def _final_value(
         self, which: Tensor, observations: list[dict[str, Tensor]], last_action: Tensor, last_reward: Tensor
     ) -> Tensor:
-        """Values [n, R] of the final observations of the environments ``which`` [n], had their episodes gone on."""
+        """Values [n, R] of the final observations of the environments ``which`` [n], as if their episodes continued."""
         device = self.network.device
         observation = {key: torch.stack([one[key] for one in observations]) for key in observations[0]}
         given = AgentInput(
@@ -205,7 +203,7 @@ class NetworkActor:
         return torch.from_numpy(np.array(array)).to(self.network.device)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Where the actor is, what it remembers and its generator; the network is the learner's to save."""
+        """The current input, the memory and the generator; the learner saves the network."""
         given = self.given
         state = {f"observation/{key}": value for key, value in given.observation.items()}
         state |= {f"memory/{key}": value for key, value in self._memory.items()}

@@ -1,4 +1,4 @@
-"""The parts of the actor-critic (appendix C) that see one step at a time: hidden states, real states, the tree."""
+"""The memoryless encoders of the actor-critic (appendix C): hidden states, real states, the tree."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thinker.nn.sizes import SIZES, TilesSize, choose_size
 
 
 class Planes(nn.Module):
-    """A CNN over planes (channels, height, width), ending in a vector of ``width`` numbers.
+    """A CNN from planes (channels, height, width) to a vector of ``width`` features.
 
-    "paper" is appendix C's. "small" first mixes the channels of each position into few, then looks around once, at
-    every second position.
+    "paper" is the network of appendix C. "small" is a 1x1 convolution to few channels, followed by one 3x3 convolution
+    with stride 2.
     """
 
     def __init__(self, shape: tuple[int, ...], size: NetworkSize) -> None:
@@ -47,7 +47,7 @@ class Planes(nn.Module):
 
     def forward(self, planes: Tensor, factor: Tensor | None = None) -> Tensor:
         """``planes`` [B, channels, height, width], times ``factor``, to [B, width]."""
-        # The factor goes into the weights, of which there are fewer than planes.
+        # The factor is applied to the weights, which are smaller than the planes.
         weight = self.first.weight if factor is None else self.first.weight * factor
         planes = planes.contiguous(memory_format=torch.channels_last)
         features = functional.conv2d(planes, weight, self.first.bias, padding=self.first.padding).relu_()
@@ -71,12 +71,12 @@ class Vector(nn.Module):
 
 
 def planes_or_vector(shape: tuple[int, ...], size: NetworkSize) -> Planes | Vector:
-    """The encoder for a shape; anything that is not planes is taken as a vector."""
+    """The encoder for a shape: `Planes` for three dimensions, otherwise `Vector`."""
     return Planes(shape, size) if len(shape) == 3 else Vector(math.prod(shape), size)
 
 
 class HiddenEncoder(nn.Module):
-    """The model's hidden state, scaled as a whole if it is planes and by feature if it is a vector."""
+    """Encodes the model's hidden state, scaled as a whole if it is planes and per feature if it is a vector."""
 
     SAMPLED_STEPS = 500
 
@@ -88,7 +88,7 @@ class HiddenEncoder(nn.Module):
         self.width = self.body.width
 
     def forward(self, hidden: Tensor, action: Tensor) -> Tensor:
-        """``hidden`` [B, *shape] to [B, width]; a hidden state knows its action already."""
+        """``hidden`` [B, *shape] to [B, width]; ``action`` is not used, since the hidden state already contains it."""
         if self.is_planes:
             encoded: Tensor = self.body(hidden.float(), self.scale.factor)
         else:
@@ -96,18 +96,18 @@ class HiddenEncoder(nn.Module):
         return encoded
 
     def update_scale(self, hidden: Tensor) -> None:
-        if self.is_planes:  # so many numbers that some of the steps are enough
+        if self.is_planes:  # a sample of the steps has enough numbers
             hidden = hidden[:: -(-len(hidden) // self.SAMPLED_STEPS)]
         self.scale.update(hidden.reshape(-1, 1) if self.is_planes else hidden.flatten(1))
 
 
 class StateEncoder(nn.Module):
-    """A real or predicted state: an encoder that mirrors the world model's, followed by the actor-critic's CNN."""
+    """Encodes a real or predicted state: an encoder like the world model's, followed by the actor-critic's CNN."""
 
     def __init__(self, space: gym.Space, num_actions: int, size: NetworkSize) -> None:
         super().__init__()
         model_size = SIZES[choose_size(space)]
-        if isinstance(model_size, TilesSize):  # here nothing else looks around on the board
+        if isinstance(model_size, TilesSize):  # at least one residual block, for a larger receptive field
             model_size = replace(model_size, blocks=max(model_size.blocks, 1))
         architecture = Architecture(space, num_actions, model_size)
         self.num_actions = num_actions
@@ -117,17 +117,17 @@ class StateEncoder(nn.Module):
         self.width = self.body.width
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """``state`` [B, *observation_shape] and the action [B] that led to it, to [B, width]."""
+        """``state`` [B, *observation_shape] and the action [B] that led to it to [B, width]."""
         encoded = self.encoder(self.codec.encode(state), one_hot_action(action, self.num_actions))
         features: Tensor = self.body(encoded.relu_())
         return features
 
     def update_scale(self, state: Tensor) -> None:
-        """Nothing to do: states are scaled by the bounds that their space declares."""
+        """Nothing to do: states are scaled by the declared bounds of their space."""
 
 
 class SkipMLP(nn.Module):
-    """The paper's MLP over the tree representation (appendix E): each layer sees the input beside the layer before."""
+    """The paper's MLP for the tree representation (appendix E): each layer sees the previous layer and the input."""
 
     WIDTH, LAYERS = 200, 3
 
@@ -144,8 +144,8 @@ class SkipMLP(nn.Module):
 
 
 def tree_scale(layout: Layout) -> RunningScale:
-    """The scale of a tree representation: one for all returns, so that they stay comparable, one for rewards, one for
-    visit counts; everything else is of unit size."""
+    """The scale of a tree representation: one group for all returns, so that they stay comparable, one for rewards, one
+    for visit counts; everything else is not scaled."""
     of_part = {"reward": 1, "child_visits": 2}
     of_part |= dict.fromkeys(("value", "child_mean_return", "child_max_return"), 0)
     by_name = {f"{node}_{part}": group for node in ("root", "current") for part, group in of_part.items()}

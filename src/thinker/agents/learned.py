@@ -1,4 +1,4 @@
-"""A learned agent, put together: its network, the actors that act with it, and its learner."""
+"""A learned agent: its network, its actors and its learner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thinker.augmented import ThinkerEnv
 
 @dataclass(frozen=True)
 class LearnedAgent:
-    """What a `LearnedAgentSpec` builds."""
+    """An agent built from a `LearnedAgentSpec`."""
 
     network: AgentNetwork
     learner: ActorCriticLearner
@@ -27,7 +27,7 @@ class LearnedAgent:
     def actor(
         self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Trajectory | None = None
     ) -> NetworkActor:
-        """An actor for ``env``, which writes what happens into ``trajectory`` if there is one."""
+        """An actor for ``env``, which writes every step to ``trajectory`` if given."""
         return NetworkActor(self.network, env, seed=seed, greedy=greedy, trajectory=trajectory)
 
     def trajectory(self, env: ThinkerEnv) -> Trajectory:
@@ -37,18 +37,18 @@ class LearnedAgent:
 
 
 class LearnedAgentSpec(LearnerSettings, ABC):
-    """Base class of the specs of learned agents: subclasses are frozen dataclasses that say what network to build."""
+    """Base class of the specs of learned agents: subclasses are frozen dataclasses that build a network."""
 
     @abstractmethod
     def acts_in(self) -> Literal["augmented", "raw"]:
-        """Where the agent acts: with imaginary steps, or in real ones only."""
+        """Where the agent acts: in the augmented MDP, or with real steps only."""
 
     @abstractmethod
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
-        """A network with fresh weights for ``env``."""
+        """A network with new weights for ``env``."""
 
     def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> LearnedAgent:
-        """The agent with fresh weights, made for ``env``, and its learner."""
+        """An agent with new weights for ``env``, and its learner."""
         network = self.build_network(env, seed=seed, device=device)
         learner = ActorCriticLearner(network, self, discount=env.augmented_discount, seed=seed + 2)
         return LearnedAgent(network, learner, self.unroll_stages)

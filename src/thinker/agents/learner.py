@@ -1,7 +1,7 @@
-"""How the agent learns: an actor-critic on two kinds of reward (section 5, appendices D and G).
+"""The agent's learner: an actor-critic with two kinds of reward (section 5, appendices D and G).
 
-Read from top to bottom: `ActorCriticLearner.learn` takes one trajectory, `_returns` says what the actions were worth,
-`_losses` what that means for policies and values, and `_descend` takes the gradient step.
+`ActorCriticLearner.learn` takes one trajectory, `_on_policy_returns` or `_off_policy_returns` computes targets and
+advantages, `_losses` the losses of policies and values, and `_descend` takes the gradient step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ REAL, PLANNING = "real", "planning"
 
 
 class NotFiniteError(UserError, FloatingPointError):
-    """A loss or the gradient was NaN or infinite; the weights have not been changed by it."""
+    """A loss or the gradient was NaN or infinite; the weights were not updated with it."""
 
 
 class ActorCriticLearner:
-    """Improves ``network`` by trajectories that it made itself.
+    """Trains ``network`` on trajectories that it collected itself.
 
     Args:
-        network: acts and learns; its parameters and input scales are changed in place.
+        network: the network to train; its parameters and input scales are changed in place.
         settings: see `LearnerSettings`; the objective is chosen there.
         discount: of the augmented MDP, γ^(1/K): ``env.augmented_discount``.
         seed: of the generator that shuffles the environments into batches.
@@ -61,7 +61,7 @@ class ActorCriticLearner:
         }
 
     def learn(self, trajectory: Trajectory, progress: float) -> dict[str, float]:
-        """Learn from one trajectory; ``progress``, 0 .. 1, is the share of the run that is over.
+        """Learn from one trajectory; ``progress``, 0 .. 1, is the fraction of the run completed so far.
 
         Returns the metrics, averaged over the gradient steps.
         """
@@ -85,7 +85,7 @@ class ActorCriticLearner:
                 losses = self._losses(unroll, output, log_prob, log_ratio, returns, progress)
                 gradient_norm = self._descend(losses)
                 metrics.append({**self._metrics(unroll, losses, log_ratio), "agent/gradient_norm": gradient_norm})
-        # Only now, so that while learning the network is the one that acted.
+        # After learning, so that the inputs are scaled as they were while acting.
         self.network.update_scales(whole.given)
         averages = {name: sum(float(one[name]) for one in metrics) / len(metrics) for name in metrics[0]}
         return {**averages, "agent/learning_rate": learning_rate}
@@ -95,10 +95,10 @@ class ActorCriticLearner:
         order = torch.randperm(num_envs, generator=self._generator).to(self.network.device)
         yield from order.tensor_split(-(-num_envs // self.settings.batch_size))
 
-    # ------------------------------------------------------------------------ what the actions were worth
+    # ----------------------------------------------------------------------------- returns and advantages
 
     def _on_policy_returns(self, unroll: Unroll) -> Returns:
-        """Generalised advantages, from the values that the acting network gave."""
+        """Generalised advantages, from the values predicted while acting."""
         returns = generalised_advantages(
             unroll.reward,
             unroll.value[:-1],
@@ -108,7 +108,7 @@ class ActorCriticLearner:
         return self._for_the_actor(unroll, returns)
 
     def _off_policy_returns(self, unroll: Unroll, output: AgentOutput, log_ratio: Tensor) -> Returns:
-        """V-trace, from the values that the learning network gives now."""
+        """V-trace, from the current network's values."""
         value = output.value.detach()
         returns = v_trace(
             log_ratio.unsqueeze(-1),
@@ -122,10 +122,10 @@ class ActorCriticLearner:
         return self._for_the_actor(unroll, returns)
 
     def _continuation(self, unroll: Unroll, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For each kind of reward what comes after a step: next value, discount, whether it goes on; each [T, B, R].
+        """What follows each step: next value, discount, whether the episode continues; each [T, B, R].
 
-        For the real reward an episode ends as in the environment: termination leaves nothing to gain, truncation what
-        the critic makes of the final observation. For the planning reward every stage is an episode of its own.
+        For the real reward episodes end as in the environment: after termination the value is 0, after truncation it is
+        the critic's value of the final observation. For the planning reward every stage is a separate episode.
         """
         cut = (unroll.truncated & ~unroll.terminated).unsqueeze(-1)
         next_value = torch.where(cut, unroll.final_value, value[1:])
@@ -136,7 +136,7 @@ class ActorCriticLearner:
         return next_value, self.discount * ~nothing_left, ~over
 
     def _for_the_actor(self, unroll: Unroll, returns: Returns) -> Returns:
-        """Real actions get no credit for planning rewards; the running scale learns from what is left."""
+        """Zero the planning advantages of real actions, then update the running scale of the advantages."""
         for column, name in enumerate(self.network.reward_names):
             if name == PLANNING:
                 returns.advantage[..., column] *= ~unroll.given.next_is_real[:-1]
@@ -158,8 +158,8 @@ class ActorCriticLearner:
         """All losses, not yet multiplied by their scales."""
         settings = self.settings
         total = self._total
-        # The planning reward's scale c^p is applied here and not to the reward, so that its critic, and the running
-        # scale, need not follow a reward that fades away.
+        # The scale c^p is applied to the advantage and not to the planning reward, so that neither the critic nor the
+        # running scale has to track a reward that is annealed.
         advantages = self._advantage_scale(returns.advantage) if settings.normalise_advantages else returns.advantage
         scales = settings.reward_scales(progress)
         advantage = sum(
@@ -201,7 +201,7 @@ class ActorCriticLearner:
             if not torch.isfinite(loss):
                 raise NotFiniteError(
                     f"the agent's loss {name!r} is {loss.item()} in gradient step {self.updates + 1}; the weights are "
-                    f"those of the step before. Lower the learning rate, or check the rewards and observations"
+                    f"those of the previous step. Lower the learning rate, or check the rewards and observations"
                 )
         self._optimiser.zero_grad()
         torch.stack([self.loss_scales[name] * loss for name, loss in losses.items()]).sum().backward()
@@ -209,7 +209,7 @@ class ActorCriticLearner:
         if not torch.isfinite(norm):
             raise NotFiniteError(
                 f"the gradient of the agent's losses is {norm.item()} in gradient step {self.updates + 1}; the weights "
-                f"are those of the step before. Lower the learning rate"
+                f"are those of the previous step. Lower the learning rate"
             )
         self._optimiser.step()
         self.updates += 1
@@ -221,17 +221,17 @@ class ActorCriticLearner:
         # Per real step, and per imaginary step for both of its actions together
         metrics["agent/entropy_real"] = -losses["entropy_real"].detach() / self._total(real)
         if "entropy_imaginary" in losses:
-            imaginary = self._total(1 - real).clamp(min=1e-8)  # there are none where the stage length is 1
+            imaginary = self._total(1 - real).clamp(min=1e-8)  # 0 if the stage length is 1
             metrics["agent/entropy_imaginary"] = -losses["entropy_imaginary"].detach() / imaginary
-        # How far the policy has moved from the one that acted: an estimate of the Kullback-Leibler divergence
+        # Estimate of the Kullback-Leibler divergence from the behaviour policy
         log_ratio = log_ratio.detach()
         metrics["agent/divergence"] = (log_ratio.exp() - 1 - log_ratio).mean()
         return metrics
 
-    # ------------------------------------------------------------------------------------------- its state
+    # ----------------------------------------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that learning depends on, as one flat dict of tensors: network, optimiser, scales, generator."""
+        """The learner's complete state as a flat dict of tensors: network, optimiser, scales, generator."""
         state = {f"network/{name}": value for name, value in self.network.state_dict().items()}
         for name, parameter in self.network.named_parameters():
             for part, value in self._optimiser.state.get(parameter, {}).items():
@@ -251,7 +251,7 @@ class ActorCriticLearner:
         for name, parameter in self.network.named_parameters():
             saved = under(f"optimiser/{name}/")
             if saved:
-                # Averages must lie in memory as the parameter does: the fused optimiser goes through both in order.
+                # The fused optimiser needs the averages in the parameter's memory format.
                 self._optimiser.state[parameter] = {
                     part: torch.empty_like(parameter).copy_(value)
                     if value.ndim
@@ -263,14 +263,14 @@ class ActorCriticLearner:
 
 
 def _log_prob(unroll: Unroll, logits: Tensor, reset_logits: Tensor) -> Tensor:
-    """Log-probability [T, B] of the actions taken; the reset counts only where it acts."""
+    """Log-probability [T, B] of the actions taken; the reset counts only where it has an effect."""
     primary = logits[:-1].log_softmax(-1).gather(-1, unroll.action[..., :1]).squeeze(-1)
     reset = reset_logits[:-1].log_softmax(-1).gather(-1, unroll.action[..., 1:]).squeeze(-1)
     return primary + reset * unroll.reset_acts
 
 
 def _behaviour_log_prob(unroll: Unroll) -> Tensor:
-    """The same under the policy that acted."""
+    """The same under the behaviour policy."""
     return unroll.log_prob[..., 0] + unroll.log_prob[..., 1] * unroll.reset_acts
 
 

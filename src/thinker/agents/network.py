@@ -1,4 +1,4 @@
-"""What every learned agent is to its actor and its learner: a network from inputs and memory to policies and values."""
+"""The network of a learned agent, as seen by actor and learner: inputs and memory to policies and values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from thinker.nn.lstm_attention import Memory
 LAST_REAL, LAST_IMAGINARY, LAST_RESET = 0, 1, 2
 """Columns of `AgentInput.last_action`."""
 INITIAL_HEAD_SCALE = 0.01
-"""New agents begin with nearly uniform policies and values near 0."""
+"""Scale of the final layer's initial weights: new agents start with nearly uniform policies and values near 0."""
 
 
 @dataclass(frozen=True)
 class AgentInput:
-    """What an agent knows when it acts. Leading dimensions: [E], or [T, B] of a trajectory."""
+    """The input of an agent's network. Leading dimensions: [E], or [T, B] in a trajectory."""
 
     observation: dict[str, Tensor]  # [..., *shape]
     episode_start: Tensor  # [...] bool         the first step of an episode
-    next_is_real: Tensor  # [...] bool          the action to take is a real one
+    next_is_real: Tensor  # [...] bool          the next action is a real one
     last_action: Tensor  # [..., 3] int64       real, imaginary, reset; NO_ACTION where there was none in this
     #                                           episode (real) or in this stage (imaginary, reset)
     last_reward: Tensor  # [..., R] float32     one column per kind of reward
@@ -44,23 +44,23 @@ class AgentInput:
 
 @dataclass(frozen=True)
 class AgentOutput:
-    """What a network returns, with the leading dimensions of its input."""
+    """The output of an agent's network, with the leading dimensions of its input."""
 
-    logits: Tensor  # [..., A]  of the action to take: the real or the imaginary one
+    logits: Tensor  # [..., A]  of the next action, real or imaginary
     reset_logits: Tensor  # [..., 2]  zeros for agents that do not search
-    value: Tensor  # [..., R]  of each kind of reward to come
+    value: Tensor  # [..., R]  for each kind of reward
     features: Tensor  # [..., F]  the final layer's input
 
 
 class AgentNetwork(nn.Module, ABC):
     """The network of an agent.
 
-    Subclasses set these before they are used:
+    Subclasses must set:
 
     * ``num_actions``: A.
     * ``observes``: the keys of the observations that the network needs, as in ``ThinkerEnv(observe=...)``.
-    * ``reward_names``: the kinds of reward it has values of: "real", and "planning" if it learns from that as well.
-    * ``layout``: of the tree representation it was made for; None if it does not see the tree.
+    * ``reward_names``: the kinds of reward it predicts values for: "real", and "planning" if it learns from that too.
+    * ``layout``: of the tree representation it was built for; None if it does not see the tree.
     """
 
     num_actions: int
@@ -69,20 +69,20 @@ class AgentNetwork(nn.Module, ABC):
     layout: Layout | None = None
 
     def initial_memory(self, batch: int) -> Memory:
-        """The memory of ``batch`` environments before anything has happened."""
+        """The initial memory for ``batch`` environments."""
         return {}
 
     @abstractmethod
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
-        """Inputs [T, B, ...] of consecutive steps, and the memory [B, ...] before the first of them.
+        """Inputs [T, B, ...] of consecutive steps, and the memory [B, ...] before the first one.
 
-        Returns the outputs [T, B, ...] and the memory after the last step. Where ``given.episode_start`` is set, what
-        came before must not matter.
+        Returns the outputs [T, B, ...] and the memory after the last step. Where ``given.episode_start`` is set, the
+        output must not depend on earlier steps.
         """
 
     @torch.no_grad()
     def update_scales(self, given: AgentInput) -> None:
-        """Update running scales of the inputs, if there are any, from a trajectory [T, B, ...]."""
+        """Update the running scales of the inputs, if any, from a trajectory [T, B, ...]."""
 
     @property
     def device(self) -> torch.device:
@@ -90,7 +90,7 @@ class AgentNetwork(nn.Module, ABC):
 
 
 def final_layer(inputs: int, sizes: tuple[int, ...]) -> nn.Linear:
-    """One linear layer whose rows are the heads of ``sizes``."""
+    """One linear layer for all heads, whose outputs have the given ``sizes``."""
     layer = nn.Linear(inputs, sum(sizes))
     with torch.no_grad():
         layer.weight.mul_(INITIAL_HEAD_SCALE)
@@ -99,14 +99,14 @@ def final_layer(inputs: int, sizes: tuple[int, ...]) -> nn.Linear:
 
 
 def build_seeded(make: Callable[[], AgentNetwork], seed: int, device: torch.device) -> AgentNetwork:
-    """A network whose weights depend on ``seed`` alone; the global random state is left as it was."""
+    """A network whose weights depend only on ``seed``; the global random state is not changed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make().to(device)
 
 
 def observation_spaces(env: ThinkerEnv) -> dict[str, spaces.Box]:
-    """The observation space of each key that one environment of ``env`` shows."""
+    """The observation space of a single environment of ``env`` for each key."""
     found = {}
     for key, space in env.single_observation_space.spaces.items():  # type: ignore[attr-defined]  # a Dict of Boxes
         if not isinstance(space, spaces.Box):

@@ -29,7 +29,7 @@ from thinker.nn.scale import RunningScale
 
 
 class RawNetwork(AgentNetwork):
-    """An encoder of the real state, and one final layer for the policy and its value."""
+    """An encoder of the real state, and one final layer for policy and value."""
 
     observes = ("real_state",)
     reward_names = ("real",)
@@ -64,7 +64,7 @@ class RawNetwork(AgentNetwork):
 class RawAgentSpec(LearnedAgentSpec):
     """The actor-critic without planning, on the raw MDP."""
 
-    network_size: NetworkSize = "small"  # of the encoder
+    network_size: NetworkSize = "small"  # size of the encoder
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,8 +77,8 @@ class RawAgentSpec(LearnedAgentSpec):
         seen = observation_spaces(env)
         if tuple(seen) != RawNetwork.observes:
             raise UserError(
-                f"this agent sees only the real state, but the environment shows {', '.join(seen)}; make it with "
-                f"observe=('real_state',)"
+                f"this agent sees only the real state, but the environment shows {', '.join(seen)}; create the "
+                f"environment with observe=('real_state',)"
             )
         space, num_actions = seen["real_state"], env.num_actions
         return build_seeded(lambda: RawNetwork(space, num_actions, size=self.network_size), seed, device)

@@ -15,37 +15,37 @@ Reduction = Literal["sum", "mean"]
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """How an agent learns. The defaults suit small boards on a laptop; see `paper_settings` for the paper's.
+    """The learning algorithm. The defaults suit small boards on a laptop; see `paper_settings` for the paper's.
 
-    An unroll is what one environment does between two calls of the learner; a step is an augmented step.
+    An unroll is the sequence of steps of one environment between two updates; a step is an augmented step.
     """
 
-    # What is learned from
-    objective: Objective = "ppo"  # the policy's loss
+    # Data and objective
+    objective: Objective = "ppo"  # loss of the policy
     unroll_stages: int = 8  # length of an unroll in stages of K steps
     batch_size: int = 16  # unrolls (environments) per gradient step
-    epochs: int = 2  # how often each unroll is learned from
-    clip_ratio: float = 0.2  # "ppo": how far the probability ratio may leave 1
+    epochs: int = 2  # passes over each unroll
+    clip_ratio: float = 0.2  # "ppo": largest deviation of the probability ratio from 1
 
     # Returns and advantages
     trace_decay: float = 0.99  # λ per step
     importance_clip: float = 1.0  # ρ̄ of V-trace
     trace_clip: float = 1.0  # c̄ of V-trace
-    normalise_advantages: bool = True  # each kind of reward separately, by a running scale
+    normalise_advantages: bool = True  # by a running scale, separately for each kind of reward
 
     # Losses and their scales
     loss_reduction: Reduction = "mean"  # over steps and environments
-    baseline_scale: float = 0.5  # of the value losses
-    real_entropy_cost: float = 1e-2  # of real actions
-    feature_cost: float = 1e-9  # L2 of the final layer's input
-    real_logits_cost: float = 1e-6  # L2 of the real actions' logits
+    baseline_scale: float = 0.5  # scale of the value losses
+    real_entropy_cost: float = 1e-2  # entropy bonus of real actions
+    feature_cost: float = 1e-9  # L2 penalty on the final layer's input
+    real_logits_cost: float = 1e-6  # L2 penalty on the real actions' logits
 
     # Optimiser: Adam, its learning rate annealed linearly to 0
     learning_rate: float = 1e-3  # annealed linearly to 0
     adam_beta_1: float = 0.9
     adam_beta_2: float = 0.999
     adam_epsilon: float = 1e-8
-    gradient_norm_clip: float = 1.0
+    gradient_norm_clip: float = 1.0  # maximum norm of the gradient
 
     def __post_init__(self) -> None:
         check_choice(self, "objective", get_args(Objective))
@@ -64,7 +64,7 @@ class LearnerSettings:
                 raise UserError(f"{field.name} is {getattr(self, field.name)}; it must not be negative")
 
     def reward_scales(self, progress: float) -> dict[str, float]:
-        """How much each kind of reward counts when the share ``progress``, 0 .. 1, of the run is over."""
+        """The scale of each kind of reward after the fraction ``progress``, 0 .. 1, of the run."""
         return {"real": 1.0}
 
     def entropy_costs(self) -> dict[str, float]:
@@ -73,7 +73,7 @@ class LearnerSettings:
 
 
 def check_choice(settings: Any, name: str, known: tuple[str, ...]) -> None:
-    """An error if the setting ``name`` is none of ``known``."""
+    """Raise an error if the setting ``name`` is not one of ``known``."""
     value = getattr(settings, name)
     if value not in known:
         raise UserError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")

@@ -1,4 +1,4 @@
-"""Thinking longer or shorter than in training: trees of another stage length, as the agent knows them."""
+"""Planning for more or fewer steps than in training: converts trees to the stage length that the agent knows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from thinker.errors import UserError
 
 
 def convert_stage_length(tree: Tensor, seen: Layout, known: Layout) -> Tensor:
-    """Tree representations [..., seen.size] of stage length K' as those [..., known.size] of stage length K.
+    """Convert tree representations [..., seen.size] of stage length K' to [..., known.size] of stage length K.
 
-    Only the step changes, so that it tells how many steps remain in the stage: k = max(1, K - (K' - k')). Visits stay
-    shares of the stage, n / K'.
+    Only the step changes, so that the number of remaining steps in the stage is the same: k = max(1, K - (K' - k')).
+    Visits remain fractions of the stage, n / K'.
     """
     if seen.num_actions != known.num_actions or seen.slices.keys() != known.slices.keys():
         raise UserError(
@@ -27,7 +27,7 @@ def convert_stage_length(tree: Tensor, seen: Layout, known: Layout) -> Tensor:
         if name == "step":
             target = (torch.arange(seen.stage_length, device=tree.device) + shift).clamp(min=0)
             result[..., part].index_add_(-1, target, old)
-        elif name == "action_sequence":  # its length is the deepest that a node can lie
+        elif name == "action_sequence":  # its length depends on the largest depth of a node
             length = min(old.shape[-1], part.stop - part.start)
             result[..., part.start : part.start + length] = old[..., :length]
         else:

@@ -1,4 +1,4 @@
-"""The agent of the paper (section 5, appendix C): an actor-critic that sees its search tree and learns to plan."""
+"""The paper's agent (section 5, appendix C): an actor-critic that sees its search tree and learns to plan."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RECURRENT_WIDTH = 128
 
 
 class ThinkerNetwork(AgentNetwork):
-    """Encoders for everything that is observed, and one final layer for policies and values.
+    """Encoders for all observations, and one final layer for policies and values.
 
     Args:
         observation_spaces: of one environment: any of tree, hidden, root_hidden, real_state, predicted_state.
         num_actions: A.
-        layout: of the tree representation that the network is made for; None if the tree is not observed.
+        layout: of the tree representation; None if the tree is not observed.
         tree_encoder: "lstm-attention", or "mlp" without memory.
         size: "paper", or "small" for boards on a laptop.
     """
@@ -110,7 +110,7 @@ class ThinkerNetwork(AgentNetwork):
         return {} if self.recurrent is None else self.recurrent.initial_memory(batch)
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
-        """See `AgentNetwork`. All that does not depend on memory is computed for all steps in one batch."""
+        """See `AgentNetwork`. Everything that does not depend on memory is computed for all steps in one batch."""
         time, batch = given.episode_start.shape
         flat = given.map(lambda x: x.flatten(0, 1))
         parts = [encoder(flat.observation[key], _action_into(key, flat)) for key, encoder in self.encoders.items()]
@@ -141,7 +141,7 @@ class ThinkerNetwork(AgentNetwork):
 
 
 def _action_into(key: str, flat: AgentInput) -> Tensor:
-    """The action that led to the state ``key``: the last real one, or an imaginary one to the current node."""
+    """The action that led to the state ``key``: the last real action, or the imaginary action into the current node."""
     real = flat.last_action[:, LAST_REAL]
     if key != "predicted_state":
         return real
@@ -153,11 +153,11 @@ def _action_into(key: str, flat: AgentInput) -> Tensor:
 class ThinkerAgentSpec(LearnedAgentSpec):
     """The agent that learns to plan. The defaults suit small boards on a laptop; see `paper_settings`."""
 
-    tree_encoder: TreeEncoderName = "mlp"  # of the tree representation: recurrent as in the paper, or an MLP
-    network_size: NetworkSize = "small"  # of the encoders
-    planning_reward_scale: float = 1.0  # c^p at the beginning; 0 turns planning rewards off
+    tree_encoder: TreeEncoderName = "mlp"  # encoder of the tree representation: recurrent as in the paper, or an MLP
+    network_size: NetworkSize = "small"  # size of the encoders
+    planning_reward_scale: float = 1.0  # c^p at the start; 0 turns planning rewards off
     final_planning_reward_scale: float = 0.0  # c^p at the end, annealed linearly
-    imaginary_entropy_cost: float = 1e-2  # of imaginary and of reset actions
+    imaginary_entropy_cost: float = 1e-2  # entropy bonus of imaginary and reset actions
 
     def __post_init__(self) -> None:
         super().__post_init__()

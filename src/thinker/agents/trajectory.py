@@ -1,6 +1,6 @@
-"""What happened in one unroll of all environments: preallocated storage that an actor fills and a learner reads.
+"""Preallocated storage for one unroll of all environments, written by an actor and read by a learner.
 
-A trajectory holds nothing that outlives the learner's call: the actor itself remembers where it is.
+A trajectory holds no state between updates: the actor keeps its own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from thinker.interfaces import Decision
 
 @dataclass(frozen=True)
 class Unroll:
-    """T consecutive steps of B environments, and one step more to bootstrap from. R = number of kinds of reward."""
+    """T consecutive steps of B environments, and one more step to bootstrap from. R: number of kinds of reward."""
 
     given: AgentInput  # [T + 1, B, ...]
-    value: Tensor  # [T + 1, B, R] float32   the behaviour network's
+    value: Tensor  # [T + 1, B, R] float32   predicted by the behaviour network
     action: Tensor  # [T, B, 2] int64        primary action, reset action
-    log_prob: Tensor  # [T, B, 2] float32    of these two under the behaviour policy
+    log_prob: Tensor  # [T, B, 2] float32    of both actions under the behaviour policy
     reset_acts: Tensor  # [T, B] bool        imaginary steps on which the reset was not forced
     reward: Tensor  # [T, B, R] float32      for the action: real, planning
     terminated: Tensor  # [T, B] bool
@@ -34,8 +34,8 @@ class Unroll:
 class Trajectory:
     """Storage for unrolls of ``num_steps`` augmented steps of ``num_envs`` environments.
 
-    The observations' storage is made when the first ones come, in their own dtype. Planes are kept channels-last, as
-    the convolutions want them.
+    Storage for observations is allocated on the first write, in their own dtype. Planes are stored channels-last, as
+    the convolutions expect them.
     """
 
     def __init__(self, num_steps: int, num_envs: int, num_rewards: int, device: torch.device | None = None) -> None:
@@ -70,11 +70,11 @@ class Trajectory:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all steps of the unroll have been written; the next one begins a new unroll."""
+        """Whether all steps of the unroll have been written; the next write starts a new unroll."""
         return self._written == self.num_steps
 
     def restart(self) -> None:
-        """Forget the steps of an unroll that is not complete: they are not followed by what comes next."""
+        """Discard the steps of an incomplete unroll: the next step does not follow them."""
         self._written = 0
 
     def write(
@@ -89,9 +89,9 @@ class Trajectory:
         truncated: Tensor,
         final_value: Tensor,
     ) -> None:
-        """Add one step: what the network was ``given``, its ``memory`` before, its ``decision``, and the outcome."""
+        """Add one step: the network's input, its ``memory`` before the step, its ``decision``, and the outcome."""
         if decision.log_prob is None or decision.value is None:
-            raise UserError("only decisions with log_prob and value can be learned from; this actor gives none")
+            raise UserError("only decisions with log_prob and value can be learned from; this actor provides none")
         if self.is_complete:
             self._written = 0
         if self._written == 0:
@@ -109,7 +109,7 @@ class Trajectory:
         self._written += 1
 
     def write_last(self, given: AgentInput, value: Tensor) -> None:
-        """Add what the network was given after the last step, and its value there: the bootstrap."""
+        """Add the network's input after the last step and its value, to bootstrap from."""
         self._write_input(self.num_steps, given, value)
 
     def _write_input(self, t: int, given: AgentInput, value: Tensor) -> None:
@@ -127,7 +127,7 @@ class Trajectory:
         self._unroll.value[t] = value
 
     def read(self, environments: Tensor | None = None) -> Unroll:
-        """The unrolls of the ``environments`` [B], or of all without a copy."""
+        """The unrolls of the ``environments`` [B], or of all (without copying)."""
 
         def chosen(x: Tensor) -> Tensor:
             return x if environments is None else x.index_select(1, environments)
@@ -151,7 +151,7 @@ class Trajectory:
 
 
 def _stored(seen: Tensor) -> Tensor:
-    """Planes [..., C, H, W] as they are stored, [..., H, W, C]; everything else as it is."""
+    """Planes [..., C, H, W] as stored, [..., H, W, C]; everything else unchanged."""
     return seen.movedim(-3, -1) if seen.ndim >= 4 else seen
 
 

@@ -1,4 +1,4 @@
-"""V-trace (Espeholt et al., 2018) and, as its on-policy case, generalised advantage estimation."""
+"""V-trace (Espeholt et al., 2018) and its on-policy case, generalised advantage estimation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 
 class Returns(NamedTuple):
-    """What the critic and the actor learn from."""
+    """The training signals of critic and actor."""
 
-    target: Tensor  # [T, ...]  of the values
-    advantage: Tensor  # [T, ...]  of the actions taken
+    target: Tensor  # [T, ...]  value targets, for the critic
+    advantage: Tensor  # [T, ...]  of the actions taken, for the actor
 
 
 def v_trace(
     log_ratio: Tensor,  # [T, ...]  log of the target policy's over the behaviour policy's probability
     reward: Tensor,  # [T, ...]  received for the action taken at t
     value: Tensor,  # [T, ...]
-    next_value: Tensor,  # [T, ...]  of the state that the action led to: the final one where an episode was truncated
+    next_value: Tensor,  # [T, ...]  of the state that the action led to: the final state if the episode was truncated
     discount: Tensor,  # [T, ...]  of that state: 0 after termination
     continues: Tensor,  # [T, ...] bool  whether t + 1 belongs to the same episode
     *,
@@ -27,7 +27,7 @@ def v_trace(
     trace_clip: float = 1.0,  # c̄
     trace_decay: float = 1.0,  # λ
 ) -> Returns:
-    """V-trace targets and policy-gradient advantages; nothing here carries a gradient.
+    """V-trace targets and policy-gradient advantages, without gradients.
 
     v_t = V_t + δ_t + γ_t c_t (v_{t+1} - V_{t+1}) with δ_t = ρ_t (r_t + γ_t V_{t+1} - V_t), ρ_t = min(ρ̄, ratio_t) and
     c_t = λ min(c̄, ratio_t). Shapes need only be broadcastable to that of ``value``.
@@ -44,7 +44,7 @@ def v_trace(
             following = torch.addcmul(error[t], trace[t], following, out=correction[t])
         later = torch.zeros_like(correction)
         later[:-1] = correction[1:]
-        # With λ < 1 the actor's target decays as the critic's does, so that on-policy this is exactly GAE.
+        # With λ < 1 the actor's target decays like the critic's, so that this is exactly GAE when on-policy.
         advantage = error + importance * trace_decay * carry * later
         return Returns(value + correction, advantage)
 
@@ -52,6 +52,6 @@ def v_trace(
 def generalised_advantages(
     reward: Tensor, value: Tensor, next_value: Tensor, discount: Tensor, continues: Tensor, *, trace_decay: float
 ) -> Returns:
-    """GAE(λ) and the λ-returns, for data that the policy itself has just made. Arguments as for `v_trace`."""
+    """GAE(λ) and λ-returns for on-policy data. Arguments as for `v_trace`."""
     on_policy = torch.zeros_like(value)
     return v_trace(on_policy, reward, value, next_value, discount, continues, trace_decay=trace_decay)

@@ -248,7 +248,7 @@ class ThinkerEnv(VectorEnv):
         For a model whose weights have changed since the last real step.
         """
         if self._step != 1:
-            raise RuntimeError(f"refresh() belongs at a stage's start, not after step {self._step} of the stage")
+            raise RuntimeError(f"refresh() can be called only at the start of a stage, not after step {self._step}")
         self._plant_roots(self._last_action)
         return self._observations()
 

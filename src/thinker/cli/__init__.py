@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """Where a subcommand lives: a dataclass with a ``run`` method, or a function that takes the arguments."""
+    """The location of a subcommand: a dataclass with a ``run`` method, or a function that takes the arguments."""
 
     module: str
     attribute: str
@@ -20,9 +20,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("thinker.cli.train", "train_command", "train an agent, or resume its training"),
-    "eval": Command("thinker.cli.eval", "Eval", "test a trained agent with more or less time to think"),
-    "watch": Command("thinker.cli.watch", "Watch", "look at the plans of a trained agent, as a page or a video"),
-    "demo": Command("thinker.cli.demo", "Demo", "look at the plans of an agent that comes with the package"),
+    "eval": Command("thinker.cli.eval", "Eval", "evaluate a trained agent with more or less time to think"),
+    "watch": Command("thinker.cli.watch", "Watch", "show the plans of a trained agent, as a page or a video"),
+    "demo": Command("thinker.cli.demo", "Demo", "show the plans of an agent that comes with the package"),
     "plot": Command("thinker.cli.plot", "Plot", "draw learning curves"),
     "runs": Command("thinker.cli.runs", "Runs", "list the training runs"),
     "bench": Command("thinker.cli.bench", "bench_command", "measure how fast a preset trains on this machine"),
@@ -32,7 +32,7 @@ HELP = ("-h", "--help")
 
 
 def overview() -> str:
-    """What `thinker --help` prints."""
+    """The output of `thinker --help`."""
     lines = [
         "usage: thinker COMMAND [OPTIONS]",
         "",

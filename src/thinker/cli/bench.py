@@ -1,4 +1,4 @@
-"""`thinker bench`: how fast a preset trains on this machine, and what takes the time."""
+"""`thinker bench`: measures how fast a preset trains on this machine, and where the time goes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Measure how fast a preset trains on this machine, and what takes the time. Nothing is saved."""
+    """Measure how fast a preset trains on this machine, and where the time goes. Nothing is saved."""
 
     seconds: float = 30.0
-    """How long to measure, after the first unrolls."""
+    """Duration of the measurement, after the first unrolls."""
 
 
 def bench_command(arguments: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ def _bench(preset_name: str, options: BenchOptions, settings: RunSettings) -> No
     from thinker.runs.engines.local import LocalEngine
     from thinker.world_model.spec import LearnedSpec
 
-    if isinstance(settings.model, LearnedSpec):  # train the model at its full rate from the beginning
+    if isinstance(settings.model, LearnedSpec):  # train the model at its full rate from the start
         training = dataclasses.replace(settings.model.training, warm_up_transitions=0)
         settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, training=training))
     run = build_run(dataclasses.replace(settings, exploration_steps=0))
@@ -46,12 +46,12 @@ def _bench(preset_name: str, options: BenchOptions, settings: RunSettings) -> No
 
 
 def speed_report(name: str, real_steps: int, seconds: dict[str, float], wall_seconds: float) -> str:
-    """Real steps per second and the share of each phase, for people."""
+    """Real steps per second and the share of each phase, as text."""
     meaning = {
         "act": "acting: agent, world model and tree",
         "agent": "training the agent",
         "wait": "waiting for the model's training",
-        "model": "training the model, beside all of these",
+        "model": "training the model, in parallel with the others",
     }
     lines = [f"{name}: {real_steps / wall_seconds:,.0f} real steps/s"]
     for phase, spent in seconds.items():

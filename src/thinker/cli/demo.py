@@ -1,4 +1,4 @@
-"""`thinker demo`: plans of the small trained agent that comes with the package."""
+"""`thinker demo`: shows plans of the small trained agent that comes with the package."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Demo:
     """Show plans of the small trained agent that comes with the package; no training needed."""
 
     episodes: int = 4
-    """How many held-out episodes to play; with --episode, how often to play that one."""
+    """Number of held-out episodes to play; with --episode, how often to play that one."""
     episode: str | None = None
-    """Play only this one, as in `thinker watch`."""
+    """Play only this episode, as in `thinker watch`."""
     split: Literal["test", "validation"] = "test"
-    """Which held-out episodes."""
+    """The set of held-out episodes."""
     who: Literal["agent", "base-policy"] = "agent"
-    """Who acts: the agent, or the world model's base policy."""
+    """The actor: the agent, or the world model's base policy."""
     stage_length: int | None = None
     """K, augmented steps per real step; default: as trained."""
     out: Path = Path("demo.html")
@@ -32,7 +32,7 @@ class Demo:
     """Where networks compute; default: a GPU if there is one."""
 
     def run(self) -> None:
-        """Play, and write the page."""
+        """Play the episodes and write the page."""
         from thinker.viewer.demo_agent import demo_metrics, load_demo
         from thinker.viewer.output import finish_page, print_episodes
         from thinker.viewer.play import record_run

@@ -1,4 +1,4 @@
-"""`thinker eval`: test a trained agent with more or less time to think."""
+"""`thinker eval`: evaluates a trained agent with more or less time to think."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from thinker.cli.options import RUNS, DeviceOption
 
 @dataclass(frozen=True)
 class Eval:
-    """Test a trained agent on held-out episodes, the same ones for every line of the table."""
+    """Evaluate a trained agent on held-out episodes, the same ones for every line of the table."""
 
     run_name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run."""
+    """Name of the run."""
     stage_length: tuple[int, ...] = ()
-    """Stage lengths K; default: the one it was trained with."""
+    """Stage lengths K; default: as in training."""
     who: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
-    """Who acts: the agent, which plans, or the model's base policy without search."""
+    """The actors: the agent, which plans, or the model's base policy without search."""
     episodes: int = 1000
-    """How many held-out episodes."""
+    """Number of held-out episodes."""
     split: Literal["validation", "test"] = "test"
-    """Which held-out episodes: choose settings by validation, report test."""
+    """The set of held-out episodes: choose settings on validation, report test."""
     greedy: bool = False
-    """Take the most likely action instead of drawing one."""
+    """Take the most likely actions instead of sampling."""
     device: DeviceOption | None = None
     """Where networks compute; default: as in training."""
     root: Path = RUNS
@@ -56,13 +56,13 @@ class Eval:
             elif run.settings.agent.acts_in() == "augmented":
                 budgets.append(("base-policy", 1))
         if not budgets:
-            raise UserError(f"{self.run_name} acts without a model, so that it has no base policy; use --who agent")
+            raise UserError(f"{self.run_name} acts without a model, so it has no base policy; use --who agent")
         results = [
             (who, evaluate_run(run, who, split=self.split, stage_length=k, episodes=self.episodes, greedy=self.greedy))
             for who, k in budgets
         ]
-        tells_success = any(result.success is not None for _, result in results)
-        headings = ["who", "K", *(("solved", "95 % interval") if tells_success else ()), "return", "real steps"]
+        reports_success = any(result.success is not None for _, result in results)
+        headings = ["who", "K", *(("solved", "95 % interval") if reports_success else ()), "return", "real steps"]
         table = Table(*headings, title=f"{self.run_name}: {self.episodes:,} {self.split} episodes")
         for who, result in results:
             cells = [who, str(result.stage_length)]

@@ -1,4 +1,4 @@
-"""What several commands share: the folder of all runs, lists of numbers, settings that depend on a preset."""
+"""Options that several commands share: the folder of all runs, devices, output files, settings of a preset."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Options = TypeVar("Options")
 def with_settings(
     command: str, arguments: Sequence[str], default: Options, work: Callable[[str, Options, RunSettings], None]
 ) -> None:
-    """Call ``work`` with a preset's name, ``default`` and the preset's settings, both changed by ``arguments``.
+    """Call ``work`` with a preset's name, ``default`` and the preset's settings, both overridden by ``arguments``.
 
-    The first argument names the preset. Which options there are depends on it: those of its types of environment,
-    model and agent.
+    The first argument is the name of the preset. It determines the available options: those of its types of
+    environment, model and agent.
     """
     from thinker.runs.presets import DEFAULT_PRESET, PRESETS, preset
     from thinker.runs.settings import RunSettings
@@ -49,7 +49,7 @@ def with_settings(
 
 
 def writable_file(path: Path, option: str) -> Path:
-    """``path``, if a file can be written there; its folder must exist."""
+    """``path``; raises an error if no file can be written there. Its folder must exist."""
     from thinker.errors import UserError
 
     folder = path.parent

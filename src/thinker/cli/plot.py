@@ -1,4 +1,4 @@
-"""`thinker plot`: learning curves of runs."""
+"""`thinker plot`: draws learning curves of runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from thinker.cli.options import RUNS, writable_file
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw learning curves of runs into a PNG file. Seeds of the same settings are drawn as one."""
+    """Draw learning curves of runs to a PNG file. Runs that differ only in their seed are drawn as one curve."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-    """The runs."""
+    """Names of the runs."""
     out: Path = Path("curves.png")
     """The file to write."""
     x: Literal["steps", "minutes"] = "steps"
-    """Against real steps or minutes."""
+    """The x-axis: real steps or minutes."""
     metrics: tuple[str, ...] = ()
-    """What to draw; default: solved episodes, where the environment tells, and return."""
+    """Metrics to draw; default: the return, and the solve rate if the environment reports it."""
     root: Path = RUNS
     """The folder of all runs."""
 

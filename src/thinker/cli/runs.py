@@ -1,4 +1,4 @@
-"""`thinker runs`: all training runs at a glance."""
+"""`thinker runs`: lists all training runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thinker.cli.options import RUNS
 
 @dataclass(frozen=True)
 class Runs:
-    """List the runs."""
+    """List all training runs."""
 
     root: Path = RUNS
     """The folder of all runs."""

@@ -1,4 +1,4 @@
-"""`thinker train`: train an agent, or resume its training."""
+"""`thinker train`: trains an agent, or resumes its training."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Train an agent with the settings of a preset. The same command again resumes the run exactly where it was."""
+    """Train an agent with the settings of a preset. Run the same command again to resume exactly where it stopped."""
 
     run: str | None = None
-    """The run's name, and that of its folder; default: the preset's name."""
+    """Name of the run and its folder; default: the preset's name."""
     root: Path = RUNS
     """The folder of all runs."""
     fresh: bool = False
     """Start over. An old run of this name is renamed, not deleted."""
     wandb: bool = False
-    """Log to Weights & Biases as well; needs thinker[wandb]."""
+    """Also log to Weights & Biases; needs thinker[wandb]."""
 
 
 def train_command(arguments: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def _train(preset_name: str, options: TrainOptions, settings: RunSettings) -> No
 
 
 def _report(name: str, root: Path, summary: dict[str, Any], *, searches: bool) -> None:
-    """A short table, and what to do next."""
+    """Print a short table and the next commands to try."""
     from rich.console import Console
     from rich.table import Table
 
@@ -64,8 +64,8 @@ def _report(name: str, root: Path, summary: dict[str, Any], *, searches: bool) -
     where = "" if root == RUNS else f" --root {root}"
     print("Next:")
     if searches:
-        print(f"  thinker eval {name} --stage-length 1 2 5 10 20{where}   # test it with less and more time to think")
-        print(f"  thinker watch {name} --open{where}   # look at its plans")
+        print(f"  thinker eval {name} --stage-length 1 2 5 10 20{where}   # evaluate with less and more time to think")
+        print(f"  thinker watch {name} --open{where}   # show its plans")
     else:
-        print(f"  thinker eval {name}{where}   # test it on held-out episodes")
+        print(f"  thinker eval {name}{where}   # evaluate it on held-out episodes")
     print(f"  thinker plot {name}{where}   # learning curves")

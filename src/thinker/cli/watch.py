@@ -1,4 +1,4 @@
-"""`thinker watch RUN`: an agent at play, as a page that shows what it imagined."""
+"""`thinker watch RUN`: writes a page that shows the plans of an agent."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Watch:
     """Let a trained agent play held-out episodes, and write a page that shows its plans."""
 
     run_name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run."""
+    """Name of the run."""
     episodes: int = 5
-    """How many held-out episodes to play; with --episode, how often to play that one."""
+    """Number of held-out episodes to play; with --episode, how often to play that one."""
     episode: str | None = None
-    """Play only this one: the index of a held-out episode, or FILE:INDEX where episodes come from files."""
+    """Play only this episode: the index of a held-out episode, or FILE:INDEX if episodes come from files."""
     split: Literal["test", "validation"] = "test"
-    """Which held-out episodes."""
+    """The set of held-out episodes."""
     who: Literal["agent", "base-policy"] = "agent"
-    """Who acts: the agent, or the world model's base policy."""
+    """The actor: the agent, or the world model's base policy."""
     stage_length: int | None = None
     """K, augmented steps per real step; default: as trained."""
     greedy: bool = False
-    """Take the most probable actions instead of sampling them."""
+    """Take the most likely actions instead of sampling."""
     seed: int | None = None
     """Seed of the sampled actions; default: that of the run's evaluations."""
     out: Path = Path("plan.html")
@@ -45,7 +45,7 @@ class Watch:
     """The folder of all runs."""
 
     def run(self) -> None:
-        """Play, and write the files."""
+        """Play the episodes and write the files."""
         from thinker.errors import UserError
         from thinker.runs.folder import RunFolder
         from thinker.runs.load import load_run
@@ -56,7 +56,7 @@ class Watch:
         outputs = {"--out": self.out, "--recording": self.recording, "--video": self.video}
         files = [writable_file(path, option).resolve() for option, path in outputs.items() if path is not None]
         if len(set(files)) < len(files):
-            raise UserError(f"two of {', '.join(outputs)} name the same file; give different ones")
+            raise UserError(f"two of {', '.join(outputs)} name the same file; use different files")
         if self.video is not None:
             check_video(self.video)
         run = load_run(RunFolder(self.root, self.run_name), device=self.device)

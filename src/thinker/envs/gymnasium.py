@@ -1,6 +1,6 @@
-"""Any Gymnasium environment as the environment of a run: by its id, or from a function that makes it.
+"""Any Gymnasium environment as the environment of a run: given by its id, or by a function that creates it.
 
-Held-out episodes are known by their seeds: every episode is reset with a seed of its own, which training does not use.
+Held-out episodes are defined by their seeds: every episode is reset with its own seed, which training does not use.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from thinker.errors import UnsupportedError, UserError
 HELD_OUT_SEEDS: Final[dict[Split, int]] = {"validation": 1_000_000_000, "test": 1_500_000_000}
 """The seed of episode 0 of each split; episode i has the i-th seed after it. Seeds of runs should be below both."""
 HELD_OUT_COUNT: Final = 500_000_000
-"""How many held-out episodes each split has."""
+"""The number of held-out episodes in each split."""
 
 
 class SingleEnvironmentsSpec(EnvironmentSpec):
-    """What specs have in common that make one single environment after another."""
+    """Base class of specs that create single environments."""
 
-    success: str | None  # the info entry that tells success, if it is not the one that the environment names
+    success: str | None  # info entry that reports success; None: the entry named by the environment's metadata
 
     @abstractmethod
     def make_env(self) -> gym.Env:
-        """A new single environment with Discrete actions; a `UserError` if there is none.
+        """A new single environment with Discrete actions; raises a `UserError` if it cannot be created.
 
-        Observations are a Box; Discrete ones are turned into one-hot vectors.
+        Observations are a Box; Discrete ones are converted to one-hot vectors.
         """
 
     def build(self, num_envs: int) -> ReplayableEnvs:
@@ -50,15 +50,15 @@ class SingleEnvironmentsSpec(EnvironmentSpec):
         return envs
 
     def held_out(self, split: Split, num_envs: int, count: int) -> SyncVectorEnv:
-        """See `EnvironmentSpec.held_out`; after the ``count`` episodes the environments play further ones."""
+        """See `EnvironmentSpec.held_out`; after the ``count`` episodes the environments play more of them."""
         check_counts(num_envs, count)
         if count > HELD_OUT_COUNT:
-            raise UserError(f"{count} {split} episodes were asked for, but there are only {HELD_OUT_COUNT}")
+            raise UserError(f"{count} {split} episodes were requested, but there are only {HELD_OUT_COUNT}")
         first = HELD_OUT_SEEDS[split]
         return self._seeded([first + e for e in range(num_envs)], stride=num_envs)
 
     def chosen_episode(self, episode: str, split: Split, num_envs: int) -> SyncVectorEnv:
-        """See `EnvironmentSpec.chosen_episode`; the environments play the episode again and again."""
+        """See `EnvironmentSpec.chosen_episode`; the environments play the episode repeatedly."""
         check_counts(num_envs)
         seed = HELD_OUT_SEEDS[split] + episode_number(episode, HELD_OUT_COUNT)
         return self._seeded([seed] * num_envs, stride=0)
@@ -80,9 +80,9 @@ def _parse_options(arguments: list[str]) -> dict[str, Any]:
     try:
         options = json.loads(arguments[0])
     except json.JSONDecodeError as problem:
-        raise ValueError(f"{arguments[0]!r} is not JSON ({problem}); expected for instance {_EXAMPLE}") from problem
+        raise ValueError(f"{arguments[0]!r} is not JSON ({problem}); expected, for example, {_EXAMPLE}") from problem
     if not isinstance(options, dict):
-        raise ValueError(f"{arguments[0]!r} is not a JSON object; expected for instance {_EXAMPLE}")
+        raise ValueError(f"{arguments[0]!r} is not a JSON object; expected, for example, {_EXAMPLE}")
     return options
 
 
@@ -97,7 +97,7 @@ JsonObject = Annotated[
         str_from_instance=lambda options: [json.dumps(options)],
     ),
 ]
-"""A dict that is one JSON object on the command line."""
+"""A dict, given as a JSON object on the command line."""
 
 
 @dataclass(frozen=True)
@@ -107,37 +107,37 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
     id: str = ""  # as for gymnasium.make; MODULE:ID imports MODULE first, also from the current folder
     options: JsonObject = field(default_factory=dict, hash=False)  # keyword arguments of the environment, as JSON
     max_steps: int | None = None  # real steps after which an episode is truncated; None: the environment's own limit
-    success: str | None = None  # info entry that tells success; None: the one that the environment's metadata names
+    success: str | None = None  # info entry that reports success; None: the entry named by the environment's metadata
 
     @property
     def name(self) -> str:
         return self.id
 
     def make_env(self) -> gym.Env:
-        """The environment ``id``, as ``gymnasium.make`` makes it."""
+        """The environment ``id``, created by ``gymnasium.make``."""
         module, _, registered = self.id.rpartition(":")
         if not registered or ":" in module:
-            raise UserError(f"{self.id!r} is not the id of an environment; expected for instance CartPole-v1")
+            raise UserError(f"{self.id!r} is not the id of an environment; expected, for example, CartPole-v1")
         if module:
             self._import(module)
         try:
             env = gym.make(self.id, max_episode_steps=self.max_steps, **self.options)
         except UserError:
-            raise  # it says what is wrong already
+            raise  # already has a helpful message
         except ModuleNotFoundError as problem:
             raise UserError(
                 f"the environment {self.id!r} needs a package that is not installed: {problem}"
             ) from problem
         except gym.error.DependencyNotInstalled as problem:
-            raise UserError(f"the environment {self.id!r} cannot be made: {problem}") from problem
+            raise UserError(f"the environment {self.id!r} cannot be created: {problem}") from problem
         except gym.error.Error as problem:
             raise UserError(f"there is no environment {self.id!r}: {problem} {_suggestion(registered)}") from problem
         except TypeError as problem:
             if "argument" not in str(problem):
                 raise
-            reason = problem.__cause__ or problem  # Gymnasium adds words to what the constructor said
+            reason = problem.__cause__ or problem  # Gymnasium adds text to the constructor's message
             raise UserError(
-                f"the environment {self.id!r} cannot be made with the options {self.options}: {reason}"
+                f"the environment {self.id!r} cannot be created with the options {self.options}: {reason}"
             ) from problem
         env = with_vectors(env)
         check_spaces(env)
@@ -150,7 +150,7 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
             json.dumps(self.options)
         except (TypeError, ValueError) as problem:
             raise UserError(
-                f"the options {self.options} cannot be saved with a run, only what JSON knows can ({problem})"
+                f"the options {self.options} cannot be saved with a run because they are not valid JSON ({problem})"
             ) from problem
         super().check()
 
@@ -165,7 +165,7 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
         return dataclasses.replace(self, options={**self.options, "render_mode": "rgb_array"})
 
     def _import(self, module: str) -> None:
-        """Import what registers the environment; the current folder is searched last."""
+        """Import the module that registers the environment; the current folder is searched last."""
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
         try:
@@ -173,38 +173,38 @@ class GymnasiumSpec(SingleEnvironmentsSpec):
         except ModuleNotFoundError as problem:
             if problem.name is not None and f"{module}.".startswith(f"{problem.name}."):
                 raise UserError(
-                    f"the environment {self.id!r} is in no module {module!r} that can be found; install it, or start "
-                    f"from the folder that it lies in (this is {os.getcwd()})"
+                    f"there is no module {module!r} for the environment {self.id!r}; install it, or run this from the "
+                    f"folder that contains it (the current folder is {os.getcwd()})"
                 ) from problem
             raise UserError(f"the module {module!r} needs a package that is missing: {problem}") from problem
 
 
 @dataclass(frozen=True)
 class FunctionSpec(SingleEnvironmentsSpec):
-    """Whatever a function makes; for use from Python, since a run's settings cannot hold functions."""
+    """An environment created by a function; for use from Python, since a run's settings cannot store functions."""
 
-    make: Callable[[], gym.Env]  # called once for each environment; must make a new one every time
-    success: str | None = None  # info entry that tells success; None: the one that the environment's metadata names
+    make: Callable[[], gym.Env]  # called once for each environment; must return a new one every time
+    success: str | None = None  # info entry that reports success; None: the entry named by the environment's metadata
 
     @property
     def name(self) -> str:
         return getattr(self.make, "__name__", type(self.make).__name__)
 
     def make_env(self) -> gym.Env:
-        """What the function makes."""
+        """A new environment from the function."""
         env = self.make()
         if not isinstance(env, gym.Env):
-            raise UnsupportedError(f"{self.name} made a {type(env).__name__}; expected a gymnasium.Env")
+            raise UnsupportedError(f"{self.name} returned a {type(env).__name__}; expected a gymnasium.Env")
         env = with_vectors(env)
         check_spaces(env)
         return env
 
 
 class SeededEpisodes(SyncVectorEnv):
-    """Single environments in autoreset mode SAME_STEP that play given episodes, whatever was played before.
+    """Single environments in autoreset mode SAME_STEP that play episodes with given seeds.
 
-    The episodes of environment e are reset with the seeds ``seeds[e]``, ``seeds[e] + stride`` and so on. Each
-    ``reset()`` begins with the first ones again; a seed given to it makes no difference.
+    The episodes of environment e are reset with the seeds ``seeds[e]``, ``seeds[e] + stride`` and so on. Every
+    ``reset()`` starts again with the first ones; a seed passed to it has no effect.
     """
 
     def __init__(self, make: Callable[[], gym.Env], seeds: Sequence[int], stride: int) -> None:
@@ -217,23 +217,23 @@ class SeededEpisodes(SyncVectorEnv):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         if options:
-            raise UserError(f"options={options}: held-out episodes begin without options")
+            raise UserError(f"options={options}: held-out episodes are reset without options")
         for env in self.envs:
             env.get_wrapper_attr("rewind")()
         return super().reset()
 
 
 class _SeededEnv(gym.Wrapper):
-    """Gives every episode the next one of its seeds."""
+    """Resets every episode with the next one of its seeds."""
 
     def __init__(self, env: gym.Env, seed: int, stride: int) -> None:
         super().__init__(env)
-        self.metadata = dict(env.metadata)  # its own: a vector environment may add to it, and env's may be its class's
+        self.metadata = dict(env.metadata)  # a copy: a vector environment may add entries, and env's may be its class's
         self._first = self._next = seed
         self._stride = stride
 
     def rewind(self) -> None:
-        """Let the next episode be the first one again."""
+        """Start again with the first seed at the next reset."""
         self._next = self._first
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -247,4 +247,4 @@ def _suggestion(registered: str) -> str:
     near = difflib.get_close_matches(registered.lower(), known, n=3)
     if near:
         return f"Close matches: {', '.join(known[name] for name in near)}"
-    return "If another module registers it, put that module in front: MODULE:ID"
+    return "If another module registers it, prefix the id with that module: MODULE:ID"

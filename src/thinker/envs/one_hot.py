@@ -1,4 +1,4 @@
-"""Discrete observations as one-hot vectors, which networks can take."""
+"""Converts Discrete observations to one-hot vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class OneHotObservation(gym.ObservationWrapper):
-    """Turns an observation of a Discrete space of n values into a uint8 vector [n] of zeros and a one."""
+    """Converts observations of a Discrete space with n values to one-hot uint8 vectors [n]."""
 
     def __init__(self, env: gym.Env, space: spaces.Discrete) -> None:
         super().__init__(env)

@@ -1,7 +1,7 @@
-"""Exact saving and restoring of the real environments of a run, in the middle of their episodes, without pickle.
+"""Saves and restores the real environments of a run exactly, in the middle of episodes, without pickle.
 
-Vector environments that offer ``snapshot()`` and ``restore(snapshot)`` are saved by these. For every other Gymnasium
-environment there is `ReplayableEnvs`, which plays the running episodes once more from their beginning.
+Vector environments that have ``snapshot()`` and ``restore(snapshot)`` are saved with these. For all other Gymnasium
+environments there is `ReplayableEnvs`, which replays the running episodes from their start.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from thinker.errors import UnsupportedError, UserError
 
 
 class NotReproducibleError(UserError, RuntimeError):
-    """An environment did not come back to the state in which it was saved."""
+    """An environment could not be restored to its saved state."""
 
 
 class Restorable(Protocol):
     """A vector environment that can be saved.
 
-    Snapshots are dicts of arrays, numbers, strings, lists and further dicts, so that a checkpoint can hold them.
+    Snapshots are dicts of arrays, numbers, strings, lists and nested dicts, which can be stored in a checkpoint.
     """
 
     def snapshot(self) -> dict[str, Any]: ...
@@ -42,13 +42,13 @@ def environments_state(envs: VectorEnv) -> dict[str, Any]:
 
 
 def restore_environments(envs: VectorEnv, state: Mapping[str, Any]) -> None:
-    """Bring ``envs``, fresh or used, into a state from `environments_state` of environments made in the same way."""
+    """Restore a state from `environments_state` into ``envs``, which must have been created in the same way."""
     restorable = _restorable(envs)
     found = type(envs).__name__, envs.num_envs
     if found != (state["type"], state["num_envs"]):
         raise UserError(
             f"the state was saved from {state['num_envs']} environments in a {state['type']}, but it is to be restored "
-            f"into {found[1]} in a {found[0]}; make the environments as they were made before"
+            f"into {found[1]} in a {found[0]}; create the environments in the same way as before"
         )
     restorable.restore(state["snapshot"])
 
@@ -71,11 +71,10 @@ def check_spaces(env: gym.Env) -> None:
 class ReplayableEnvs(SyncVectorEnv):
     """Gymnasium's `SyncVectorEnv` in autoreset mode SAME_STEP, whose state can be saved and restored.
 
-    It remembers how each running episode began (its seed, or the state of ``np_random``) and the actions since, and
-    plays them again to restore it. An environment must be deterministic except for its ``np_random``, and carry nothing
-    else from one episode into the next; `restore` compares all observations and rewards of the episodes to find out
-    if it is not, and the first `snapshot` after an autoreset warns in advance. Actions must be Discrete, observations a
-    Box.
+    It records how each running episode started (its seed, or the state of ``np_random``) and the actions since, and
+    replays them to restore it. An environment must be deterministic except for its ``np_random``, and carry no other
+    state from one episode to the next; `restore` verifies this with all observations and rewards of the episodes, and
+    the first `snapshot` after an autoreset warns in advance. Actions must be Discrete, observations a Box.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], gym.Env]], copy: bool = True) -> None:
@@ -89,8 +88,8 @@ class ReplayableEnvs(SyncVectorEnv):
         check_spaces(self.envs[0])
 
     def snapshot(self) -> dict[str, Any]:
-        """How the running episodes began, their actions, and checksums of what these led to."""
-        if any(not recorder.begun for recorder in self._recorders):
+        """The starts of the running episodes, their actions, and checksums of the results."""
+        if any(not recorder.has_started for recorder in self._recorders):
             raise error.ResetNeeded("call reset() before snapshot()")
         episodes = [recorder.episode() for recorder in self._recorders]
         self._try_once(episodes)
@@ -103,29 +102,29 @@ class ReplayableEnvs(SyncVectorEnv):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Play the episodes of a `snapshot` again; a `NotReproducibleError` if that leads anywhere else."""
+        """Replay the episodes of a `snapshot`; raises a `NotReproducibleError` if the result differs."""
         actions = np.split(snapshot["actions"], np.cumsum(snapshot["lengths"])[:-1])
         episodes = map(
             _Episode, snapshot["beginnings"], actions, snapshot["checksums"], snapshot["generators"]
-        )  # one for each environment, as was checked before
+        )  # one for each environment, as checked before
         for index, (recorder, episode) in enumerate(zip(self._recorders, episodes)):
             recorder.replay(episode, f"environment {index}")
 
     def _try_once(self, episodes: list[_Episode]) -> None:
-        """Restore one episode that an autoreset began into a fresh environment.
+        """Restore one episode that was started by an autoreset in a new environment.
 
         A warning now is better than an error when the run is resumed.
         """
-        begun = [index for index, episode in enumerate(episodes) if "generator" in episode.beginning]
-        if self._tried or not begun:
+        autoreset = [index for index, episode in enumerate(episodes) if "generator" in episode.beginning]
+        if self._tried or not autoreset:
             return
         self._tried = True
-        longest = max(begun, key=lambda index: len(episodes[index].actions))
+        longest = max(autoreset, key=lambda index: len(episodes[index].actions))
         env = cast("_Recorder", self.env_fns[longest]())
         if env.unwrapped is self._recorders[longest].unwrapped:
-            return  # the function that was given does not make new ones
+            return  # the function does not create a new environment
         try:
-            env.replay(episodes[longest], "a fresh environment")
+            env.replay(episodes[longest], "a new environment")
         except NotReproducibleError as problem:
             warnings.warn(f"a run with this environment cannot be resumed: {problem}", stacklevel=4)
         finally:
@@ -134,31 +133,31 @@ class ReplayableEnvs(SyncVectorEnv):
 
 @dataclass(frozen=True)
 class _Episode:
-    """A running episode: how it began, what was done, and where that led."""
+    """A running episode: its start, its actions, and its current state."""
 
     beginning: dict[str, Any]  # {"seed": given to reset} or {"generator": state before the reset}
     actions: np.ndarray  # [T] int64
     checksum: int  # of its observations and rewards
-    generator: dict[str, Any]  # its state now: what is random from here on must be the same as well
+    generator: dict[str, Any]  # current state of np_random, on which the rest of the episode depends
 
 
 class _Recorder(gym.Wrapper):
-    """Keeps the beginning, the actions, and a checksum of the observations and rewards of the running episode."""
+    """Records the start, the actions, and a checksum of the observations and rewards of the running episode."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
-        self.metadata = dict(env.metadata)  # its own: a vector environment may add to it, and env's may be its class's
+        self.metadata = dict(env.metadata)  # a copy: a vector environment may add entries, and env's may be its class's
         self._beginning: dict[str, Any] = {}
-        self._actions = array.array("q")  # an array, since simulators deep-copy environments at every step
+        self._actions = array.array("q")  # fast to copy, since simulators deep-copy environments at every step
         self._checksum = 0
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         return bool(self._beginning)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if options:
-            raise UserError(f"options={options}: ReplayableEnvs cannot restore an episode that began with options")
+            raise UserError(f"options={options}: ReplayableEnvs cannot restore an episode that was reset with options")
         self._beginning = {"generator": self._generator_state()} if seed is None else {"seed": int(seed)}
         self._actions = array.array("q")
         observation, info = self.env.reset(seed=seed)
@@ -176,7 +175,7 @@ class _Recorder(gym.Wrapper):
         return _Episode(self._beginning, np.array(self._actions, np.int64), self._checksum, self._generator_state())
 
     def replay(self, episode: _Episode, name: str) -> None:
-        """Come to where ``episode`` stands."""
+        """Replay ``episode`` up to its current state."""
         problem = ""
         try:
             if "generator" in episode.beginning:
@@ -195,9 +194,9 @@ class _Recorder(gym.Wrapper):
             problem = f"after {len(episode.actions)} steps its np_random is in another state"
         if problem:
             raise NotReproducibleError(
-                f"{name} ({self.env}) could not be brought back to its saved state: {problem}. It must be "
-                f"deterministic except for self.np_random, and carry nothing else over from one episode to the next; "
-                f"fix that, or write a VectorEnv with snapshot() and restore(snapshot)"
+                f"{name} ({self.env}) could not be restored to its saved state: {problem}. It must be deterministic "
+                f"except for self.np_random, and carry no other state from one episode to the next; fix that, or "
+                f"write a VectorEnv with snapshot() and restore(snapshot)"
             )
 
     def _generator_state(self) -> dict[str, Any]:
@@ -220,7 +219,7 @@ def _equal_states(left: Any, right: Any) -> bool:
 
 
 def _restorable(envs: VectorEnv) -> Restorable:
-    # A wrapper hands snapshot() through to what it wraps, but its own state would be lost.
+    # A wrapper forwards snapshot() to the wrapped environment, but its own state would be lost.
     if isinstance(envs, VectorWrapper) or not (hasattr(envs, "snapshot") and hasattr(envs, "restore")):
         raise UnsupportedError(
             f"the state of {type(envs).__name__} cannot be saved; use ReplayableEnvs([make, ...]) and wrap the single "

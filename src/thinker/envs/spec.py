@@ -1,14 +1,14 @@
-"""What a run must know of its environment: how to make it, and which episodes training never sees.
+"""The environment of a run: how to create it, and which episodes are held out from training.
 
-Environments describe themselves in entries of their ``metadata``. All are optional, and they count wherever an
-environment comes from, with a spec or without:
+Environments describe themselves in entries of their ``metadata``. All entries are optional, and they also work for
+environments without a spec:
 
-* ``"success"``: the name of the info entry that tells, at the end of an episode, whether it was a success; default
+* ``"success"``: the name of the info entry that reports, at the end of an episode, whether it was a success; default
   ``"is_success"``.
 * ``"action_names"``: a sequence of A strings.
-* ``"observation_names"``: for observations that are vectors, a sequence of strings that name their numbers.
-* ``"tile_pictures"``: uint8 [tiles, P, P, 3], for observations that are one-hot planes [tiles, H, W]: how to draw each
-  kind of tile.
+* ``"observation_names"``: for vector observations, a sequence of strings, one for each feature.
+* ``"tile_pictures"``: uint8 [tiles, P, P, 3], a picture of each tile, for observations that are one-hot planes
+  [tiles, H, W].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EnvironmentSpec(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Shown to people; the Gymnasium id where there is one."""
+        """The name to display; the Gymnasium id if there is one."""
 
     @abstractmethod
     def build(self, num_envs: int) -> VectorEnv:
@@ -41,31 +41,32 @@ class EnvironmentSpec(ABC):
 
     @abstractmethod
     def held_out(self, split: Split, num_envs: int, count: int) -> VectorEnv:
-        """Environments that play ``count`` held-out episodes, which are the same ones whoever acts.
+        """Environments that play ``count`` held-out episodes, which are the same for every actor.
 
         Environment e plays the episodes e, e + num_envs, e + 2 num_envs and so on. What follows the last one below
-        ``count`` is not defined: an environment may play on or stand still. Every ``reset()`` begins with the first
-        episodes again, and a seed makes no difference. A `UserError` where there are fewer than ``count`` episodes.
+        ``count`` is not defined: an environment may play more episodes or stay idle. Every ``reset()`` starts again
+        with the first episodes, and a seed has no effect. Raises a `UserError` if there are fewer than ``count``
+        episodes.
         """
 
     @abstractmethod
     def chosen_episode(self, episode: str, split: Split, num_envs: int) -> VectorEnv:
-        """``num_envs`` environments that each play one held-out episode, named by its number as text.
+        """``num_envs`` environments that each play the same held-out episode, given by its number as text.
 
-        As in `held_out`, every ``reset()`` begins it again, and what follows the episode is not defined.
+        As in `held_out`, every ``reset()`` starts it again, and what follows the episode is not defined.
         """
 
     def rendering(self) -> EnvironmentSpec:
-        """The same environments made with render mode "rgb_array" where they support it; default: this spec itself."""
+        """The same environment with render mode "rgb_array" if it supports that; default: this spec itself."""
         return self
 
     @abstractmethod
     def check(self) -> None:
-        """Raise a `UserError` for everything that can be known to be wrong before a run starts."""
+        """Raise a `UserError` for every problem that can be detected before a run starts."""
 
 
 def episode_number(text: str, count: int, what: str = "held-out episode") -> int:
-    """The number that ``text`` gives, one of 0 .. ``count`` - 1; ``what`` is counted, for the error message."""
+    """Parse ``text`` as a number from 0 to ``count`` - 1; ``what`` names the counted things in the error message."""
     digits = text.lstrip("0") or text[-1:]
     number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(count)) else count
     if number >= count:

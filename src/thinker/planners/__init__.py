@@ -1,4 +1,4 @@
-"""Who searches by a fixed rule; every planner is an `Actor`."""
+"""Planners: actors that search by a fixed rule."""
 
 from thinker.planners.base_policy import BasePolicy
 

@@ -1,4 +1,4 @@
-"""The base policy of the world model as an actor: no search."""
+"""The base policy of the world model as an actor, without search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thinker.interfaces import Decision
 
 
 class BasePolicy:
-    """Takes real actions by the base policy of the root. Imaginary steps, if there are any, follow it as well.
+    """Samples real actions from the base policy of the root. Imaginary steps, if any, follow the base policy as well.
 
     Args:
-        env: where it acts; with ``stage_length=1`` nothing is imagined.
-        seed: of the generator that actions are drawn with.
-        greedy: take the most likely actions instead of drawing them.
+        env: the environments to act in; with ``stage_length=1`` there are no imaginary steps.
+        seed: of the generator that samples actions.
+        greedy: take the most likely actions instead of sampling.
     """
 
     def __init__(self, env: ThinkerEnv, *, seed: int = 0, greedy: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The composition root: puts environments, world model and agent together, for training runs and for `thinker.make`."""
+"""The composition root: combines environments, world model and agent for training runs and `thinker.make`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thinker.runs.worker import Worker
 from thinker.world_model.spec import BuiltModel, ModelSpec, NoModelSpec
 
 RAW = SearchSettings(stage_length=1, observe=("real_state",))
-"""The raw MDP as the simplest augmented one: stages of one step, nothing imagined, only the real state to see."""
+"""The raw MDP as an augmented MDP: stages of one step, no imaginary steps, only the real state is observed."""
 
 
 def build_model(
@@ -26,7 +26,7 @@ def build_model(
     seed: int,
     device: torch.device,
 ) -> BuiltModel:
-    """The world model for ``envs``, and its trainer where it is learned."""
+    """The world model for ``envs``, with its trainer if it is learned."""
     return spec.build(
         envs.single_observation_space,
         envs.single_action_space,
@@ -39,8 +39,8 @@ def build_model(
 
 
 def build_run(settings: RunSettings, *, device: str | None = None) -> Run:
-    """All parts of the run, at its beginning. ``device`` replaces the one in the settings."""
-    machine.prepare(settings.threads, at_once=2 if settings.trains_beside else 1)
+    """Build all parts of a new run. ``device`` overrides the one in the settings."""
+    machine.prepare(settings.threads, concurrent=2 if settings.trains_model_concurrently else 1)
     place = machine.choose_device(settings.device if device is None else device)
     envs = settings.environment.build(settings.num_envs)
     discount, seed = settings.search.discount, settings.seed

@@ -1,7 +1,7 @@
-"""Checkpoints of training runs: nested states of tensors, arrays and plain values, written whole or not at all.
+"""Checkpoints of training runs: nested states of tensors, arrays and plain values, written atomically.
 
-A checkpoint is a folder ``NUMBER-step-STEP`` with tensors (safetensors), arrays (npy, one after another in one file),
-the rest of the state as json, and a manifest of sizes and hashes. Loading checks these first and executes no code.
+A checkpoint is a folder ``NUMBER-step-STEP`` with tensors (safetensors), arrays (npy, concatenated in one file), the
+rest of the state as JSON, and a manifest of sizes and hashes. Loading verifies these first and executes no code.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from safetensors.torch import load_file, save_file
 from thinker.errors import UserError
 
 LAYOUT = 2
-"""The version of the layout below; a checkpoint of another one is refused."""
+"""The version of the layout; checkpoints of other versions are rejected."""
 
 TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.npy", "state.json", "manifest.json"
 
-_TEMPORARY = ".tmp-"  # how the folders begin that are being written or removed; no other process looks into them
-_NAME = re.compile(r"(\d+)-step-\d+")  # the number counts the saves: the newest is not always the one of most steps
+_TEMPORARY = ".tmp-"  # prefix of folders that are being written or removed; other processes ignore them
+_NAME = re.compile(r"(\d+)-step-\d+")  # the number counts the saves: the newest may not have the most steps
 _CHUNK_BYTES = 1 << 20
 _TENSOR_TYPES = {
     torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
@@ -41,23 +41,23 @@ _TENSOR_TYPES = {
 
 
 class CheckpointError(UserError, RuntimeError):
-    """A checkpoint could not be written, or none could be read."""
+    """A checkpoint could not be written or read."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A file of this checkpoint is missing, truncated or changed."""
+    """A file of the checkpoint is missing, truncated or modified."""
 
 
 class LayoutError(CheckpointError):
-    """This checkpoint was written by a version of the library with another layout."""
+    """The checkpoint was written by a version of the library with another layout."""
 
 
 def save(folder: Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Path:
     """Write ``state`` as the newest checkpoint in ``folder`` and remove all but the newest ``keep``.
 
     The state consists of dicts with string keys, lists and tuples of torch tensors, NumPy arrays and scalars, numbers,
-    strings, booleans and None. All come back bit for bit; tensors on the CPU and contiguous. Whatever happens while
-    this function runs, the checkpoints before it stay usable until the new one is safely on the disk.
+    strings, booleans and None. All are restored bit for bit; tensors on the CPU and contiguous. If this function fails
+    or is interrupted, earlier checkpoints stay usable: they are removed only after the new one is on disk.
     """
     step = operator.index(step)
     if step < 0 or keep < 1:
@@ -65,7 +65,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Pa
     parts = _Parts(state)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(f"{_TEMPORARY}*"):  # of a process that was killed
+        for leftover in folder.glob(f"{_TEMPORARY}*"):  # from a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         number = 1 + max((_number(path) for path in list_checkpoints(folder)), default=0)
         path = folder / f"{number:06d}-step-{step}"
@@ -80,38 +80,38 @@ def save(folder: Path, step: int, state: Mapping[str, Any], keep: int = 3) -> Pa
             raise
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"the checkpoint of step {step} could not be written to {folder}: {error}. {_free_space(folder)}The "
-            f"checkpoints before it are untouched; free some space or make the folder writable, then run the same "
-            f"command again to go on from the last one"
+            f"the checkpoint of step {step} could not be written to {folder}: {error}. {_free_space(folder)}Earlier "
+            f"checkpoints are unchanged; free some space or make the folder writable, then run the same command again "
+            f"to continue from the last one"
         ) from error
     _prune(folder, keep)
     return path
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Any]] | None:
-    """Step and state of the newest checkpoint that is whole, with a warning for each newer one that is not.
+    """Step and state of the newest intact checkpoint, with a warning for each newer one that is damaged.
 
-    None if nothing was ever saved in ``folder``; an error if there are checkpoints but all are damaged.
+    None if nothing was ever saved in ``folder``; raises an error if there are checkpoints but all are damaged.
     """
     paths = list_checkpoints(folder)
     for path in reversed(paths):
         try:
             return load(path)
         except DamagedCheckpointError as error:
-            warnings.warn(f"{error}. Using the checkpoint before it, if there is one", stacklevel=2)
+            warnings.warn(f"{error}. Using the previous checkpoint, if there is one", stacklevel=2)
     if paths:
         raise CheckpointError(
-            f"no usable checkpoint is left in {folder}: all of {', '.join(path.name for path in paths)} are damaged "
-            f"(the warnings above say how). Put back a copy of one, or start over with --fresh"
+            f"there is no usable checkpoint in {folder}: all of {', '.join(path.name for path in paths)} are damaged "
+            f"(see the warnings above). Restore a copy of one, or start over with --fresh"
         )
     return None
 
 
 def load(path: Path) -> tuple[int, dict[str, Any]]:
-    """Step and state of the checkpoint in the folder ``path``, after checking that it is whole."""
+    """Step and state of the checkpoint in the folder ``path``, after checking that it is intact."""
     step = _check(path)
     try:
-        tensors = {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}  # not views of the file
+        tensors = {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}  # no memory-mapped views
         document = json.loads((path / STATE).read_bytes())
         with open(path / ARRAYS, "rb") as file:
             arrays = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(document["arrays"])]
@@ -121,14 +121,14 @@ def load(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in ``folder``, whole or not, oldest first; none if there is no such folder."""
+    """The checkpoints in ``folder``, intact or not, oldest first; empty if the folder does not exist."""
     if not folder.is_dir():
         return []
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()), key=_number)
 
 
 def looks_whole(path: Path) -> bool:
-    """Whether all files of the checkpoint ``path`` are there and have their size; their content is not read."""
+    """Whether all files of the checkpoint ``path`` exist and have the right size; their content is not read."""
     try:
         files = json.loads((path / MANIFEST).read_bytes())["files"]
         return all((path / name).stat().st_size == size for name, (size, _) in files.items())
@@ -137,7 +137,7 @@ def looks_whole(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` survive a power cut, where the system can do that."""
+    """Flush the entries of ``folder`` to disk, so that they survive a power failure, where the system supports it."""
     if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -148,7 +148,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class _Parts:
-    """A state taken apart: tensors by name, arrays by number, and a json document that refers to them."""
+    """A state split into tensors by name, arrays by index, and a JSON document that refers to them."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
@@ -157,7 +157,7 @@ class _Parts:
         self.document = {"state": self._encode(state, ()), "arrays": len(self.arrays)}
 
     def _encode(self, value: Any, where: tuple[str | int, ...]) -> Any:
-        """The json form of ``value``. What json has no form for becomes ``{"$kind": ...}``; keys with $ are doubled."""
+        """``value`` as JSON. Types that JSON lacks become ``{"$kind": ...}``; the leading $ of a key is doubled."""
         if isinstance(value, Mapping):
             wrong = [key for key in value if not isinstance(key, str)]
             if wrong:
@@ -182,20 +182,20 @@ class _Parts:
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
         raise TypeError(
-            f"{_place(where)} is a {type(value).__name__}; a checkpoint holds dicts, lists, tuples, tensors, NumPy "
-            f"arrays, numbers, strings, booleans and None. Convert it to these"
+            f"{_place(where)} is a {type(value).__name__}; a checkpoint can contain dicts, lists, tuples, tensors, "
+            f"NumPy arrays, numbers, strings, booleans and None. Convert it to one of these"
         )
 
     def _add_tensor(self, tensor: torch.Tensor, where: tuple[str | int, ...]) -> str:
         if tensor.dtype not in _TENSOR_TYPES or tensor.layout != torch.strided:
             expected = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in _TENSOR_TYPES))
             raise TypeError(
-                f"{_place(where)} is a tensor of {tensor.dtype} and layout {tensor.layout}; expected a dense one of "
+                f"{_place(where)} is a tensor of {tensor.dtype} and layout {tensor.layout}; expected a dense tensor of "
                 f"{expected}"
             )
         tensor = tensor.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
-        if storage in self._storages:  # safetensors refuses tensors that share memory
+        if storage in self._storages:  # safetensors rejects tensors that share memory
             tensor = tensor.clone()
         self._storages.add(storage)
         name = "/".join(map(str, where))
@@ -213,7 +213,7 @@ class _Parts:
 
 
 def _decode(value: Any, tensors: Mapping[str, torch.Tensor], arrays: list[np.ndarray]) -> Any:
-    """The state whose json form is ``value``."""
+    """The inverse of `_Parts._encode`."""
     if isinstance(value, list):
         return [_decode(item, tensors, arrays) for item in value]
     if not isinstance(value, dict):
@@ -238,11 +238,11 @@ def _place(where: tuple[str | int, ...]) -> str:
 
 
 def _write(folder: Path, step: int, parts: _Parts) -> None:
-    """Write all files of a checkpoint to ``folder`` and wait until they are on the disk."""
+    """Write all files of a checkpoint to ``folder`` and flush them to disk."""
     _write_file(folder / STATE, lambda file: file.write(json.dumps(parts.document, indent=1).encode()))
     _write_file(folder / ARRAYS, lambda file: _write_arrays(file, parts.arrays))
     save_file(parts.tensors, folder / TENSORS)
-    shutil.copymode(folder / STATE, folder / TENSORS)  # safetensors lets only the owner read
+    shutil.copymode(folder / STATE, folder / TENSORS)  # safetensors makes files readable only for the owner
     with open(folder / TENSORS, "rb+") as tensors:
         os.fsync(tensors.fileno())
     files = {name: _fingerprint(folder / name) for name in (STATE, ARRAYS, TENSORS)}
@@ -261,11 +261,11 @@ def _write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 def _write_arrays(file: BinaryIO, arrays: list[np.ndarray]) -> None:
     for array in arrays:
-        np.lib.format.write_array(file, array, allow_pickle=False)  # straight from the array's own memory
+        np.lib.format.write_array(file, array, allow_pickle=False)  # without a copy
 
 
 def _check(path: Path) -> int:
-    """The step of the checkpoint ``path``, if its layout is ours and all its files are as they were written."""
+    """The step of the checkpoint ``path``; raises an error if its layout is another one or a file is not intact."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         content = {name: manifest[name] for name in ("layout", "step", "files")}
@@ -308,7 +308,7 @@ def _fingerprint(path: Path) -> tuple[int, str]:
 
 
 def _content_hash(content: Mapping[str, Any]) -> str:
-    """A hash of the manifest itself, so that a changed step or layout is noticed as well."""
+    """A hash of the manifest itself, which detects a modified step or layout."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -317,13 +317,13 @@ def _number(path: Path) -> int:
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest ``keep`` checkpoints; renamed first, so that none is ever seen half removed."""
+    """Remove all but the newest ``keep`` checkpoints; renamed first, so that none is ever partially removed."""
     for path in list_checkpoints(folder)[:-keep]:
         try:
             removed = path.with_name(f"{_TEMPORARY}{path.name}")
             os.rename(path, removed)
             shutil.rmtree(removed)
-        except OSError as error:  # the new checkpoint is safe, which matters more
+        except OSError as error:  # only a warning: the new checkpoint has been saved
             warnings.warn(f"the old checkpoint {path} could not be removed: {error}", stacklevel=3)
 
 

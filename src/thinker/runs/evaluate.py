@@ -1,4 +1,4 @@
-"""Tests of an actor on episodes it has never trained on, identical for every thinking budget (section 5.1)."""
+"""Evaluation of an actor on held-out episodes, which are identical for every stage length (section 5.1)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thinker.runs.run import Run, Who
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What happened in each held-out episode, in the order of the episodes."""
+    """The results of the held-out episodes, in the order of the episodes."""
 
     stage_length: int
     returns: np.ndarray  # [episodes] float64
     lengths: np.ndarray  # [episodes] int64, real steps
-    success: np.ndarray | None  # [episodes] bool; None where the environment does not tell
+    success: np.ndarray | None  # [episodes] bool; None if the environment does not report it
 
     def success_interval(self) -> tuple[float, float] | None:
         """The 95 % Wilson interval of the success rate."""
@@ -38,13 +38,12 @@ class Evaluation:
 
 
 def evaluate(env: ThinkerEnv, actor: Actor, episodes: int) -> Evaluation:
-    """Let ``actor`` play ``episodes`` episodes from a reset of ``env``.
+    """Reset ``env`` and let ``actor`` play ``episodes`` episodes.
 
-    Environment e plays the episodes e, e + E, e + 2 E, ..., whether they are short or long, so that short ones are not
-    preferred.
+    Environment e plays the episodes e, e + E, e + 2 E, ..., so that short episodes are not over-represented.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    success, tells_success = np.zeros(episodes, bool), False
+    success, reports_success = np.zeros(episodes, bool), False
     playing = np.arange(env.num_envs)  # the episode that each environment is playing
     left = episodes
     actor.begin(*env.reset())
@@ -59,9 +58,9 @@ def evaluate(env: ThinkerEnv, actor: Actor, episodes: int) -> Evaluation:
                 episode = info["episode"]
                 returns[index], lengths[index] = episode["r"][e], episode["l"][e]
                 if "success" in episode:
-                    tells_success = True
+                    reports_success = True
                     success[index] = episode["success"][e]
-    return Evaluation(env.stage_length, returns, lengths, success if tells_success else None)
+    return Evaluation(env.stage_length, returns, lengths, success if reports_success else None)
 
 
 def evaluate_run(
@@ -73,15 +72,15 @@ def evaluate_run(
     episodes: int | None = None,
     greedy: bool = False,
 ) -> Evaluation:
-    """Play held-out episodes of the run's environment. Nothing of the run is changed.
+    """Evaluate a run on held-out episodes of its environment. The run itself is not changed.
 
     Args:
-        run: whose model, and whose agent or base policy, is tested. The base policy plays without imaginary steps.
-        who: acts.
-        split: which held-out episodes: settings are chosen by "validation", results reported on "test".
-        stage_length: K; default: the one it was trained with.
-        episodes: how many; default: as the settings say.
-        greedy: take the most likely actions instead of drawing them.
+        run: the run to evaluate.
+        who: the actor: the run's agent, or the base policy of its model, which takes no imaginary steps.
+        split: the held-out episodes: choose settings on "validation", report results on "test".
+        stage_length: K; default: as in training.
+        episodes: number of episodes; default: as in the settings.
+        greedy: take the most likely actions instead of sampling.
     """
     settings = run.settings.evaluation
     count = settings.episodes if episodes is None else episodes

@@ -1,4 +1,4 @@
-"""The folder of a training run: its settings, checkpoints, metrics and summary, and the lock of the process at work.
+"""The folder of a training run: its settings, checkpoints, metrics and summary, and the lock of the training process.
 
 runs/NAME/config.json, checkpoints/, metrics.jsonl, tensorboard/, summary.json
 runs/.NAME.lock
@@ -32,25 +32,25 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
 _ABSENT = "(absent)"
 _MAX_DIFFERENCES = 20  # shown in an error message
 _LOCK_TRIES = 10  # `list_runs` holds a lock for a moment to see whether it is free
-_LOCK_WAIT = 0.05  # seconds between two tries
+_LOCK_WAIT = 0.05  # seconds between tries
 
 RunStatus = Literal["running", "finished", "stopped", "damaged"]
 
 
 class RunFolderError(UserError):
-    """A run's folder cannot be used as was asked for; the message says what to do."""
+    """The folder of a run cannot be used as requested; the message says what to do."""
 
 
 class RunFolder:
-    """Where everything of the run ``name`` lies: ``root/name``.
+    """The folder ``root/name`` with all files of the run ``name``.
 
-    Making this object touches nothing on the disk. To train, `open` it and use it as a context manager.
+    Creating this object does not access the disk. To train, `open` it and use it as a context manager.
     """
 
     def __init__(self, root: Path | str, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise RunFolderError(
-                f"{name!r} cannot name a run; expected letters, digits and _.+=- and not to begin with a dot or a dash"
+                f"{name!r} cannot name a run; expected letters, digits and _.+=-, not starting with any of .+=-"
             )
         self.root = Path(root)
         self.name = name
@@ -75,14 +75,14 @@ class RunFolder:
 
     @property
     def lock_path(self) -> Path:
-        """Beside the folder, so that the lock stays with the name when `open` moves an old folder away."""
+        """Next to the folder, so that the lock stays with the name when `open` renames an old folder."""
         return self.root / f".{self.name}.lock"
 
     def open(self, config: Mapping[str, Any], fresh: bool = False) -> RunFolder:
-        """Take the folder for training with the settings ``config``: make it, or check that it holds such a run.
+        """Lock the folder for training with the settings ``config``; create it, or check that its settings match.
 
-        With ``fresh``, a run that is there is first renamed to NAME-1, NAME-2 and so on. As long as this object lives,
-        until `close` or the end of the process however it ends, no other process can open this run.
+        With ``fresh``, an existing run is first renamed to NAME-1, NAME-2 and so on. Until `close` or the end of the
+        process, no other process can open this run.
         """
         as_read_back = json.loads(json.dumps(config))
         try:
@@ -116,7 +116,7 @@ class RunFolder:
         return self
 
     def close(self) -> None:
-        """Let other processes use the run."""
+        """Release the lock, so that other processes can open the run."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -130,12 +130,12 @@ class RunFolder:
         self.close()
 
     def read_config(self) -> dict[str, Any]:
-        """The settings of the run; an error that names similar runs if there is none."""
+        """The content of config.json; if there is no such run, raises an error that suggests similar names."""
         if not self.config_path.exists():
             names = [run.name for run in list_runs(self.root)]
             similar = difflib.get_close_matches(self.name, names, n=3, cutoff=0.4) or names[:10]
             hint = (
-                f"did you mean {' or '.join(similar)}?" if similar else "there are none yet; `thinker train` makes one"
+                f"did you mean {' or '.join(similar)}?" if similar else "there are none yet; start with `thinker train`"
             )
             raise RunFolderError(f"there is no run {self.name!r} in {self.root}: {hint}")
         return _read_json(self.config_path)
@@ -165,7 +165,7 @@ class RunFolder:
                 )
             time.sleep(_LOCK_WAIT)
         lock.truncate(0)
-        lock.write(f"process {os.getpid()}\n")  # for the message above only: the lock itself ends with the process
+        lock.write(f"process {os.getpid()}\n")  # only for the message above: the system releases the lock itself
         lock.flush()
         self._lock = lock
 
@@ -187,9 +187,9 @@ class RunFolder:
         raise RunFolderError(
             "\n".join(
                 [
-                    f"{self.path} holds a run that differs in {count} (there -> asked for):",
+                    f"{self.path} contains a run that differs in {count} (saved -> requested):",
                     *lines,
-                    "To continue that run, use its settings; for a new one, choose another name with --run OTHER, or "
+                    "To continue that run, use its settings; for a new run, choose another name with --run OTHER, or "
                     "use --fresh to rename the old one and start over",
                 ]
             )
@@ -197,7 +197,7 @@ class RunFolder:
 
 
 def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ, by dotted name, as (old, new)."""
+    """The settings that differ: dotted names to (old, new)."""
     before, after = dict(_flat(old)), dict(_flat(new))
     names = sorted(before.keys() | after.keys())
     pairs = {name: (before.get(name, _ABSENT), after.get(name, _ABSENT)) for name in names}
@@ -219,7 +219,7 @@ class RunInfo:
 
 
 def list_runs(root: Path | str) -> list[RunInfo]:
-    """All runs in ``root``, the one that changed last first; folders that are no runs are left out."""
+    """All runs in ``root``, the most recently changed first; other folders are left out."""
     paths = Path(root).glob("*/config.json")
     runs = [_info(RunFolder(root, path.parent.name)) for path in paths if _NAME.fullmatch(path.parent.name)]
     return sorted(runs, key=lambda run: (-run.changed, run.name))
@@ -244,7 +244,7 @@ def _info(run: RunFolder) -> RunInfo:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a json file such that at any moment there is the whole old one or the whole new one."""
+    """Write a JSON file atomically."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(json.dumps(value, indent=2) + "\n")
@@ -260,7 +260,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunFolderError(f"{path} is damaged: {error}. Fix it, or start over with --fresh") from error
     if not isinstance(value, dict):
-        raise RunFolderError(f"{path} is damaged: expected settings by name, found {_short(value)}")
+        raise RunFolderError(f"{path} is damaged: expected a JSON object, found {_short(value)}")
     return value
 
 
@@ -278,7 +278,7 @@ def _short(value: Any) -> str:
 
 
 def _try_lock(file: IO[str], shared: bool = False) -> bool:
-    """Lock ``file`` until it is closed, which the system does even for a process that is killed."""
+    """Lock ``file`` until it is closed; the system closes it even if the process is killed."""
     try:
         if sys.platform == "win32":
             file.seek(1 << 20)  # a byte beyond the text, which stays readable

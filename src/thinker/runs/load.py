@@ -1,4 +1,4 @@
-"""A run as it was at its last checkpoint, ready to act."""
+"""Loads a run from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from thinker.runs.settings import settings_from_dict
 
 
 def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
-    """The run in ``folder``. ``device`` replaces the one it was trained on."""
+    """The run in ``folder`` at its last checkpoint. ``device`` overrides the one it was trained on."""
     config = folder.read_config()
     if "settings" not in config:
-        raise RunFolderError(f"{folder.config_path} has no settings; was this run made by another version?")
+        raise RunFolderError(f"{folder.config_path} has no settings; was this run created by another version?")
     settings = settings_from_dict(config["settings"])
     saved = checkpoint.load_latest(folder.checkpoints)
     if saved is None and folder.read_summary() is not None:
         raise RunFolderError(
-            f"the run {folder.name!r} is finished, but its checkpoints are missing; put {folder.checkpoints} back, or "
+            f"the run {folder.name!r} is finished, but its checkpoints are missing; restore {folder.checkpoints}, or "
             f"train again with --fresh"
         )
     if saved is None:

@@ -1,4 +1,4 @@
-"""What is set once per process, from the machine: the device, threads, and how memory is given back."""
+"""Settings of the process that depend on the machine: device, threads and memory allocation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thinker.errors import UserError
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of settings in glibc's malloc.h
-_KEPT_BYTES, _LARGEST_ON_HEAP = 1 << 30, 1 << 25  # the second is the most that glibc allows
+_KEPT_BYTES, _LARGEST_ON_HEAP = 1 << 30, 1 << 25  # the second is the maximum that glibc allows
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called ``name``; "auto" is the fastest that there is."""
+    """The device called ``name``; "auto" is the fastest one available."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, is_available in available.items() if is_available)
@@ -32,13 +32,13 @@ def choose_device(name: str) -> torch.device:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def all_threads(threads: int = 0) -> Iterator[None]:
-    """For a computation that has the machine to itself: ``threads`` threads, 0: one per core."""
+    """Use all ``threads`` threads (0: one per core), for a computation that runs alone."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or cores())
     try:
@@ -47,18 +47,18 @@ def all_threads(threads: int = 0) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def prepare(threads: int = 0, *, at_once: int = 1) -> None:
-    """Share ``threads`` threads (0: one per core) among ``at_once`` computations, and keep freed memory.
+def prepare(threads: int = 0, *, concurrent: int = 1) -> None:
+    """Divide ``threads`` threads (0: one per core) among ``concurrent`` computations, and keep freed memory.
 
-    Networks on a CPU allocate and free megabytes at every layer. glibc returns them to the system each time and gets
-    them back zeroed page by page, which costs up to a tenth of the time.
+    Networks on a CPU allocate and free megabytes at every layer. By default, glibc returns them to the system each time
+    and gets them back zeroed page by page, which costs up to a tenth of the time.
     """
     # Virtual machines may advertise AMX tiles and emulate them: four times slower, or an illegal instruction. The
-    # networks here are too small to gain much from them. A value that the user has set is respected.
+    # networks here are too small to gain much from them. A value set by the user takes precedence.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    torch.set_num_threads(max(1, (threads or cores()) // at_once))
+    torch.set_num_threads(max(1, (threads or cores()) // concurrent))
     if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # missing in other C libraries
         if mallopt is not None:
             mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
             mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)

@@ -1,4 +1,4 @@
-"""`thinker.make`: environments wrapped with a world model, in one call."""
+"""`thinker.make`: creates environments wrapped with a world model in one call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EnvironmentSource = str | Callable[[], gym.Env] | VectorEnv
 
 
 class GivenModel(BuiltModel):
-    """A world model of the caller's own."""
+    """A world model provided by the caller."""
 
     def __init__(self, model: WorldModel) -> None:
         self.trainer: ModelTrainer | None = None
@@ -40,7 +40,7 @@ class GivenModel(BuiltModel):
 def make(env: EnvironmentSource, *, num_envs: int = 16, **options: Any) -> ThinkerEnv: ...
 @overload
 def make(env: EnvironmentSource, *, num_envs: None, **options: Any) -> SingleThinkerEnv: ...
-def make(  # type: ignore[misc]  # the overloads stand for all options below
+def make(  # type: ignore[misc]  # **options of the overloads covers all options below
     env: EnvironmentSource,
     *,
     num_envs: int | None = 16,
@@ -61,33 +61,33 @@ def make(  # type: ignore[misc]  # the overloads stand for all options below
     total_transitions: int | None = None,
     device: Device = "cpu",
 ) -> ThinkerEnv | SingleThinkerEnv:
-    """Make the Thinker-augmented MDP of a Gymnasium environment.
+    """Create the Thinker-augmented MDP of a Gymnasium environment.
 
-    With the default model, its world model, base policy and base values are learned from scratch while you step it;
-    ``env.sink.metrics`` has the losses.
+    With the default model, the world model, base policy and base values are learned from scratch as you step the
+    environment; ``env.sink.metrics`` has the losses.
 
     Args:
-        env: the environment's name, as for ``gymnasium.make``; a function that makes one; or a vector environment.
-        num_envs: how many of it, in one vector environment; None for the single view, an ordinary ``gymnasium.Env``. Of
-            no effect where ``env`` is a vector environment.
-        model: the spec of a learned model or a simulator (default: ``DualModelSpec()``, the paper's), the name of one
-            ("dual", "single", "simulator", "simulator-learned-values"), or a `WorldModel` of your own.
+        env: the id of an environment, as for ``gymnasium.make``; a function that creates one; or a vector environment.
+        num_envs: number of environments; None for the single view, an ordinary ``gymnasium.Env``. Ignored if ``env`` is
+            a vector environment.
+        model: the spec of a learned model or a simulator (default: ``DualModelSpec()``, the paper's), its name ("dual",
+            "single", "simulator", "simulator-learned-values"), or your own `WorldModel`.
         stage_length, max_depth, discount, carry_tree, observe, mask, extra, output, copy, keep_states: see
-            `ThinkerEnv`. The single view always gives NumPy arrays.
-        seed: seeds the environments at the first ``reset`` and everything that is random in the learned model.
+            `ThinkerEnv`. The single view always returns NumPy arrays.
+        seed: of the environments at the first ``reset``, and of the learned model.
         env_options: keyword arguments of the environment itself.
-        vectorization: "sync" (environments one after the other), "async" (one process each), "native" (the
-            environment's own vector version); "auto": native where Thinker comes with one, else sync.
-        total_transitions: the length of the run in real transitions, all environments together; learning rates are
-            annealed to 0 over it. None leaves them constant.
-        device: where a learned model computes and observations lie.
+        vectorization: "sync" (environments are stepped one after another), "async" (one process each), "native" (the
+            environment's own vector version); "auto": native for Thinker's own environments, else sync.
+        total_transitions: the length of the run in real transitions over all environments; learning rates are annealed
+            to 0 over it. With None they are constant.
+        device: of the learned model and of the observations.
     """
     options = dict(env_options or {})
     if num_envs is None:
         if output not in (None, "numpy"):
-            raise UserError(f"output={output!r}: the single view (num_envs=None) gives NumPy arrays only")
+            raise UserError(f"output={output!r}: the single view (num_envs=None) returns only NumPy arrays")
         if isinstance(env, VectorEnv):
-            raise UserError("num_envs=None makes the single view, which a vector environment cannot be")
+            raise UserError("num_envs=None creates the single view, which a vector environment cannot be")
         one = gym.make(env, **options) if isinstance(env, str) else env(**options)
         envs: VectorEnv = single_vector(with_vectors(one))
     else:
@@ -155,7 +155,7 @@ def _model(model: str | ModelSpec | WorldModel | None, envs: VectorEnv, **argume
     if isinstance(model, str):
         if model not in registry.MODELS:
             known = ", ".join(registry.MODELS)
-            raise UserError(f"model={model!r}: choose one of {known}, or give a ModelSpec or a WorldModel of your own")
+            raise UserError(f"model={model!r}: choose one of {known}, or pass a ModelSpec or your own WorldModel")
         spec: ModelSpec = registry.MODELS[model]()
         return build_model(spec, envs, **arguments)
     if isinstance(model, ModelSpec):

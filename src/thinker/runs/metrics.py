@@ -1,4 +1,4 @@
-"""The figures of a training run over time: ``metrics.jsonl``, one line a report, and the same for TensorBoard."""
+"""The metrics of a training run over time: ``metrics.jsonl``, TensorBoard and other loggers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thinker.runs.folder import METRICS
 TENSORBOARD = "tensorboard"
 
 STEP, MINUTES = "step", "minutes"
-"""The fields of every line beside its metrics: real steps and minutes of training so far."""
+"""The fields of every line in addition to its metrics: real steps and minutes of training so far."""
 
 
 class Logger(Protocol):
-    """Whoever else wants to know."""
+    """An additional receiver of metrics."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None: ...
 
@@ -35,9 +35,9 @@ class MetricsWriter:
 
     Args:
         folder: the run's folder.
-        resume_step: the step of the checkpoint that the run goes on from. Lines of later steps are dropped, so that the
-            file becomes that of a run that was never broken off (but for `MINUTES` and other clocks). This needs all
-            lines of a step to be written before the checkpoint of that step. None begins a new file.
+        resume_step: the step of the checkpoint that the run resumes from. Lines of later steps are dropped, so that the
+            file is the same as that of an uninterrupted run (except for `MINUTES` and other times). All lines of a step
+            must be written before the checkpoint of that step. None starts a new file.
     """
 
     def __init__(self, folder: Path, resume_step: int | None = None, loggers: Sequence[Logger] = ()) -> None:
@@ -60,15 +60,15 @@ class MetricsWriter:
                 f"step={step} comes after step {self._last_step}; metrics are written in the order of steps"
             )
         if STEP in values:
-            raise ValueError(f"{STEP!r} is no name for a metric: it is the first field of every line")
+            raise ValueError(f"{STEP!r} cannot be the name of a metric: it is the first field of every line")
         self._last_step = step
         minutes = self._minutes_before + (time.monotonic() - self._start) / 60
         numbers = {name: _number(value) for name, value in {MINUTES: round(minutes, 4), **values}.items()}
-        # Strict json has no NaN and infinity; such a metric is null, which `read_metrics` gives back as NaN.
+        # Strict JSON has no NaN and infinity; such a metric is written as null, which `read_metrics` returns as NaN.
         line = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         self._file.write(json.dumps({STEP: int(step), **line}, allow_nan=False).encode() + b"\n")
         self._file.flush()
-        os.fsync(self._file.fileno())  # a checkpoint that comes after this line must never outlive it
+        os.fsync(self._file.fileno())  # this line must be on disk before the next checkpoint
         for name, value in numbers.items():
             self._tensorboard.add_scalar(name, value, step)
         self._tensorboard.flush()
@@ -90,8 +90,10 @@ class MetricsWriter:
         self.close()
 
     def _drop_from(self, step: int) -> None:
-        """Cut off all lines from ``step`` on, and a last one that was not finished. Steps never fall from line to line,
-        so that one cut of the file does it, which the system makes whole or not at all."""
+        """Remove all lines from ``step`` on, and an incomplete last line.
+
+        Steps never decrease from line to line, so one atomic truncation of the file is enough.
+        """
         end = 0
         for line_end, line in _lines(self.path):
             if line[STEP] >= step:
@@ -102,7 +104,7 @@ class MetricsWriter:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All lines of a run's metrics, without a last one that is still being written; none if there is no file."""
+    """All complete lines of a run's metrics; empty if there is no file."""
     path = folder / METRICS
     if not path.exists():
         return []
@@ -110,7 +112,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The finished lines of a file, each with the position of its end."""
+    """The complete lines of a file, each with the position of its end."""
     end = 0
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):

@@ -1,4 +1,4 @@
-"""Learning curves of training runs as a picture: several seeds of one preset as mean, band and thin lines."""
+"""Plots learning curves of training runs: several seeds of the same settings as mean, band and thin lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thinker.runs.metrics import MINUTES, STEP, read_metrics
 
 XAxis = Literal["steps", "minutes"]
 DEFAULT_METRICS = ("episode/solved", "episode/return")
-"""Drawn where they are recorded: not every environment tells whether an episode was solved."""
+"""Drawn if they were recorded: not every environment reports whether an episode was solved."""
 
 _AXES = {"steps": (STEP, "real steps"), "minutes": (MINUTES, "minutes of training")}
 _COLORS = (
@@ -34,12 +34,12 @@ _COLORS = (
     "#e69f00",
     "#000000",
     "#999999",
-)  # safe for the colour-blind
-_RATES = ("solved", "rate", "share", "accuracy")  # metrics whose names end like this are shares of 1
+)  # colour-blind safe
+_RATES = ("solved", "rate", "share", "accuracy")  # metrics with these suffixes are fractions of 1
 
-_SEED = re.compile(r"[-_.]?(seed|s)?[-_.=]?\d+$")  # how the names of runs end that differ in their seed
+_SEED = re.compile(r"[-_.]?(seed|s)?[-_.=]?\d+$")  # suffix of run names that differ only in their seed
 
-Curve = tuple[np.ndarray, np.ndarray]  # x [N] rising, y [N]
+Curve = tuple[np.ndarray, np.ndarray]  # x [N] increasing, y [N]
 
 
 def plot_runs(
@@ -51,12 +51,12 @@ def plot_runs(
     """Draw one panel for each metric and one colour for each group of runs, and write ``out``, a PNG.
 
     Args:
-        folders: the runs' folders. Runs that differ in nothing but their ``seed`` are one group; or give the groups
-            yourself, by label.
-        out: the file to write; its folder is made.
-        x: what the curves are drawn over.
-        metrics: names as in ``metrics.jsonl``; default: those of `DEFAULT_METRICS` that there are. One that no run has
-            is an error; one that only some have is drawn for these, and its panel says so.
+        folders: the folders of the runs. Runs that differ only in their ``seed`` are one group; or pass a mapping from
+            labels to groups.
+        out: the file to write; its folder is created.
+        x: the x-axis.
+        metrics: names as in ``metrics.jsonl``; default: those of `DEFAULT_METRICS` that were recorded. A metric that no
+            run has is an error; one that only some runs have is drawn for these, and its panel says so.
     """
     if x not in get_args(XAxis):
         raise UserError(f"x={x!r}; expected one of {get_args(XAxis)}")
@@ -121,7 +121,7 @@ def _draw_panel(axis: Axes, metric: str, x: XAxis, lines: Mapping[str, list[list
 
 
 def on_common_grid(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Curves at the same places: x [N], as far as all of them reach, and y [curves, N], interpolated."""
+    """Interpolate curves to a common grid: x [N], in the range that all of them cover, and y [curves, N]."""
     start, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     places = np.unique(np.concatenate([x for x, _ in curves]))
     grid = places[(places >= start) & (places <= end)]
@@ -129,7 +129,7 @@ def on_common_grid(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], field: str, metric: str) -> Curve:
-    """The places and values at which a run has the metric, the last value where several lines share a place."""
+    """The x and y values of a run's metric; if several lines have the same x, the last one counts."""
     points = {line[field]: line[metric] for line in lines if math.isfinite(line.get(metric, math.nan))}
     places = sorted(points)
     return np.array(places, np.float64), np.array([points[place] for place in places], np.float64)
@@ -140,7 +140,7 @@ def _color(number: int) -> str:
 
 
 def _marker(curve: Curve) -> str | None:
-    return "o" if len(curve[0]) == 1 else None  # a single point has no line to be seen by
+    return "o" if len(curve[0]) == 1 else None  # a single point has no visible line
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ def _check_metrics(metrics: Sequence[str], lines: Mapping[str, list[list[dict[st
 
 
 def _groups_by_seed(folders: Sequence[Path]) -> dict[str, list[Path]]:
-    """Runs by all their settings but the seed; a run without settings is a group of its own."""
+    """Group runs by all settings except the seed; a run without settings is its own group."""
     groups: dict[str, list[Path]] = {}
     for folder in folders:
         config = folder / "config.json"
@@ -190,6 +190,6 @@ def _groups_by_seed(folders: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def _label(names: Sequence[str]) -> str:
-    """What the names of a group's runs have in common: "quick" for quick, quick-1 and quick-seed2."""
+    """The common part of the names of a group's runs: "quick" for quick, quick-1 and quick-seed2."""
     without_seeds = {_SEED.sub("", name) for name in names}
     return without_seeds.pop() if len(names) > 1 and len(without_seeds) == 1 else names[0]

@@ -22,7 +22,7 @@ DEFAULT_PRESET = "sokoban-quick"
 BOARD_TRAINING = dataclasses.replace(
     board_settings(), replay_ratio=4.0, warm_up_transitions=2_000, return_length=30, priority_exponent=0.0
 )
-"""How a world model of a small board is trained on a laptop, in a run of a few 100,000 steps."""
+"""Training of a world model for small boards on a laptop, in a run of a few 100,000 steps."""
 VECTOR_TRAINING = dataclasses.replace(
     board_settings(),
     state_reward_learning_rate=1e-3,
@@ -31,27 +31,27 @@ VECTOR_TRAINING = dataclasses.replace(
     replay_ratio=4.0,
     warm_up_transitions=2_000,
 )
-"""How a world model of a short vector is trained on a laptop."""
+"""Training of a world model for short vectors on a laptop."""
 
 
 def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: about five minutes on two cores."""
     return RunSettings(
         real_steps=120_000,
-        annealing_steps=300_000,  # so that this is the beginning of `sokoban`
+        annealing_steps=300_000,  # so that this is the first part of `sokoban`
         num_envs=128,
         exploration_steps=12_000,
-        # Half as long as in tests: an episode whose box is stuck has little more to teach, and a new level has.
+        # Half as long as in evaluations: a new level teaches more than the rest of an episode whose box is stuck.
         environment=SokobanSpec(size=7, boxes=1, max_steps=30, held_out_max_steps=60),
         search=SearchSettings(stage_length=8, max_depth=5),
-        # A small replay forgets what the agent's first, bad policies made of the levels.
+        # A small replay soon drops the transitions of the agent's first, bad policies.
         model=DualModelSpec(training=BOARD_TRAINING, replay_capacity=20_000),
         agent=ThinkerAgentSpec(unroll_stages=8, batch_size=16),
     )
 
 
 def sokoban() -> RunSettings:
-    """`sokoban-quick`, continued: twenty minutes on one core, fewer on two."""
+    """`sokoban-quick`, trained longer: twenty minutes on one core, less on two."""
     return dataclasses.replace(sokoban_quick(), real_steps=300_000, annealing_steps=None)
 
 
@@ -69,19 +69,19 @@ def sokoban_raw() -> RunSettings:
 
 
 def sokoban_simulator() -> RunSettings:
-    """`sokoban-quick` with the perfect simulator as its model; base policy and value are learned."""
+    """`sokoban-quick` with the perfect simulator as its model and a learned base policy and value."""
     model = LearnedValuesSimulatorSpec(training=BOARD_TRAINING, replay_capacity=20_000)
     return dataclasses.replace(sokoban_quick(), model=model)
 
 
 def sokoban_single() -> RunSettings:
-    """`sokoban-quick` with one network for everything in place of the dual network, an ablation of the paper."""
+    """`sokoban-quick` with one network for everything instead of the dual network, an ablation of the paper."""
     model = SingleModelSpec(training=BOARD_TRAINING, replay_capacity=20_000)
     return dataclasses.replace(sokoban_quick(), model=model)
 
 
 def boxoban() -> RunSettings:
-    """Boxoban levels, 10x10 with four boxes, as tiles. Needs the levels: --environment.levels FOLDER."""
+    """Boxoban levels, 10x10 with four boxes, as tiles. Needs the level files: --environment.levels FOLDER."""
     return dataclasses.replace(
         sokoban(),
         real_steps=5_000_000,
@@ -121,7 +121,7 @@ def cartpole() -> RunSettings:
 
 
 def gymnasium() -> RunSettings:
-    """Any Gymnasium environment: --environment.id NAME, or MODULE:NAME; networks are chosen by its observations."""
+    """Any Gymnasium environment: --environment.id ID, or MODULE:ID; its observations determine the networks."""
     return dataclasses.replace(cartpole(), real_steps=100_000, environment=GymnasiumSpec())
 
 

@@ -1,4 +1,4 @@
-"""How a run is doing, on the screen: one live panel in a terminal, a plain line now and then elsewhere."""
+"""Progress of a run on the screen: a live panel in a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from rich.text import Text
 Value = float | str
 
 RECENT_SECONDS = 60.0
-"""The time left is reckoned from the speed over about this long."""
+"""The time left is estimated from the speed over about this period."""
 
 _REFRESHES_PER_SECOND = 2
 
 
 class Progress:
-    """Shows the step of ``total`` real steps, the time left, memory, and fields by name.
+    """Shows the step out of ``total`` real steps, the time left, memory, and named fields.
 
-    Fields are shown in the order in which they come. Those with a slash are gathered by what stands before it: a row
-    "loss" for ``loss/model`` and ``loss/agent``. Numbers are rounded; strings are shown as they are. Fields that an
-    update does not mention stay as they were.
+    Fields are shown in the order in which they were added. Those with a slash are grouped by the part before it: a row
+    "loss" for ``loss/model`` and ``loss/agent``. Numbers are rounded; strings are shown unchanged. Fields that are not
+    in an update keep their values.
 
-    Use it as a context manager, and `update` it first with the step at which the run begins or resumes.
+    Use it as a context manager, and first `update` it with the step at which the run starts or resumes.
 
     Args:
         total: real steps of the whole run.
         title: the run's name.
-        every: seconds between two plain lines, where the output is no terminal.
+        every: seconds between plain lines, if the output is not a terminal.
         console: where to write; standard output by default.
     """
 
@@ -57,7 +57,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            # The live panel takes standard output and error, so that what others print appears above it.
+            # The live panel captures standard output and error, so that other output appears above it.
             self._live = Live(
                 get_renderable=self._panel, console=self.console, refresh_per_second=_REFRESHES_PER_SECOND
             )
@@ -79,11 +79,11 @@ class Progress:
             self._print_line()
 
     def update(self, step: int, fields: Mapping[str, Value] | None = None) -> None:
-        """Tell that the run is at ``step``; cheap, so call it as often as you like."""
+        """Set the current step and fields; cheap enough to call often."""
         now = time.monotonic()
         self._step = step
         self._unprinted = True
-        self._fields = {**self._fields, **(fields or {})}  # a new one, since the panel's thread may be reading it
+        self._fields = {**self._fields, **(fields or {})}  # a new dict, since the panel's thread may be reading it
         if not self._recent or self._recent[-1][1] != step:
             self._recent.append((now, step))
         while len(self._recent) > 2 and self._recent[1][0] <= now - RECENT_SECONDS:
@@ -93,7 +93,7 @@ class Progress:
 
     @property
     def steps_per_second(self) -> float:
-        """Over about the last minute; 0 until two steps are known."""
+        """Speed over about the last minute; 0 until two steps are known."""
         if len(self._recent) < 2:
             return 0.0
         (first_time, first_step), (last_time, last_step) = self._recent[0], self._recent[-1]
@@ -101,7 +101,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """None while it cannot be known."""
+        """Estimated seconds until the end; None if unknown."""
         if self._step >= self.total:
             return 0.0
         speed = self.steps_per_second
@@ -124,7 +124,7 @@ class Progress:
         return Panel(Group(top, Text(), body), title=Text(self.title, "bold"), title_align="left", border_style="dim")
 
     def _rows(self) -> dict[str, Text]:
-        """One row of the panel for each field, or for all fields with the same word before a slash."""
+        """One row of the panel for each field, or for all fields with the same prefix before a slash."""
         rows: dict[str, list[Text]] = {}
         for name, value in self._fields.items():
             group, _, label = name.rpartition("/")
@@ -147,7 +147,7 @@ class Progress:
         return "time left unknown" if left is None else f"{_duration(left)} left ({self.steps_per_second:,.0f} steps/s)"
 
     def _redirect_logging(self, streams: tuple[object, object]) -> None:
-        """Handlers made earlier hold the true streams; what they write would go right through the panel."""
+        """Redirect log handlers that still write to the original streams, which would disrupt the panel."""
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
                 self._redirected.append((handler, handler.stream))
@@ -171,7 +171,7 @@ def _duration(seconds: float) -> str:
 
 
 def _memory_text() -> str:
-    """The memory that this process uses now, or its peak where only that is known."""
+    """The current memory use of this process, or its peak if only that is known."""
     if sys.platform == "linux":
         with open("/proc/self/statm", encoding="ascii") as file:
             pages = int(file.read().split()[1])

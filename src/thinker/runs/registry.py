@@ -1,4 +1,4 @@
-"""The types of environments, models and agents that a run can consist of, by name: one line each."""
+"""The types of environments, models and agents that a run can use, by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIZES: dict[str, type] = {
     "tiles": TilesSize,
     "vector": VectorSize,
 }
-"""Add a type of your own to one of these, and its settings can be saved and loaded with a run."""
+"""Add your own type to one of these, so that its settings can be saved and loaded with a run."""
 
 
 def name_of(spec: object, types: Mapping[str, type]) -> str:
@@ -52,11 +52,11 @@ def name_of(spec: object, types: Mapping[str, type]) -> str:
     )
 
 
-def type_called(name: Any, types: Mapping[str, type]) -> type:
+def type_named(name: Any, types: Mapping[str, type]) -> type:
     """The type registered as ``name``."""
     if name not in types:
         raise UserError(
-            f"there is no type {name!r}; known are {', '.join(types)}. Was this run made with a type of your own that "
-            f"is not registered now, or by another version?"
+            f"there is no type {name!r}; known are {', '.join(types)}. Was this run created with a type of your own "
+            f"that is not registered now, or by another version?"
         )
     return types[name]

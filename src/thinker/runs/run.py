@@ -19,13 +19,13 @@ from thinker.world_model.spec import BuiltModel
 from thinker.world_model.trainer import ModelTrainer
 
 Who = Literal["agent", "base-policy"]
-"""Who acts in a test: the run's agent, or the base policy of its model without search."""
+"""The actor in an evaluation: the run's agent, or the base policy of its model without search."""
 
 
 class Run:
-    """A worker that acts, an agent that learns from it, and a model with its trainer. `runs/build.py` puts it together.
+    """A worker that acts, an agent that learns from it, and a model with its trainer, built by `build_run`.
 
-    An engine (`runs/engines`) moves the parts; everything that a resumed run depends on is in `state_dict`.
+    An engine (`runs/engines`) advances the parts; `state_dict` contains everything that a resumed run depends on.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Run:
     ) -> None:
         self.settings = settings
         self.device = device
-        self.search = search  # as the agent needs it: stages of one step where it acts in the raw MDP
+        self.search = search  # as the agent needs it: stages of one step if it acts in the raw MDP
         self.model = model
         self.agent = agent
         self.worker = worker
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def trainer(self) -> ModelTrainer | None:
-        """Trains the model; None where it is not learned."""
+        """Trains the model; None if it is not learned."""
         return self.model.trainer
 
     @property
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def wall_seconds(self) -> float:
-        """Time spent on training. Training the model counts only as far as the rest waited for it."""
+        """Time spent on training. Training of the model counts only while the rest waited for it."""
         return self.seconds["act"] + self.seconds["agent"] + self.seconds["wait"]
 
     @property
@@ -73,7 +73,7 @@ class Run:
         keep_states: bool = False,
         seed: int | None = None,
     ) -> ThinkerEnv:
-        """``envs`` with this run's world model, for tests; ``stage_length`` may differ from the run's."""
+        """``envs`` with this run's world model, for evaluation; ``stage_length`` may differ from the run's."""
         if stage_length is not None and stage_length < 1:
             raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no imaginary steps)")
         mine = self.worker.env.envs.single_observation_space
@@ -88,24 +88,24 @@ class Run:
         return search.build(envs, self.model, device=self.device, keep_states=keep_states, seed=seed)
 
     def actor(self, env: ThinkerEnv, who: Who = "agent", *, seed: int = 0, greedy: bool = False) -> Actor:
-        """An actor for ``env``, apart from the one that acts in training."""
+        """A new actor for ``env``, independent of the one used in training."""
         if who == "base-policy":
             return BasePolicy(env, seed=seed, greedy=greedy)
         return self.agent.actor(env, seed=seed, greedy=greedy)
 
     def networks(self) -> dict[str, nn.Module]:
-        """All networks that acting depends on. The model's are the trainer's, in full precision."""
+        """All networks used for acting. The model's network is the trainer's, in full precision."""
         networks = {"agent": getattr(self.agent, "network", None)}
         networks["model"] = None if self.trainer is None else self.trainer.network
         return {name: network for name, network in networks.items() if network is not None}
 
     def publish(self) -> None:
-        """Let everyone act with the weights as they are now."""
+        """Let all actors use the current weights."""
         if self.trainer is not None:
             self.trainer.publish()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the run's future depends on: plain dicts of tensors, arrays, numbers and strings."""
+        """Everything that the rest of the run depends on: nested dicts of tensors, arrays, numbers and strings."""
         return {
             "real_steps": self.real_steps,
             "seconds": dict(self.seconds),
@@ -115,7 +115,7 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where a run with the same settings was saved."""
+        """Continue exactly from the state of a run with the same settings."""
         self.real_steps = state["real_steps"]
         self.seconds = dict(state["seconds"])
         if self.learner is not None:

@@ -1,4 +1,4 @@
-"""All settings of a training run, in one dataclass: the single source for presets, command line and checkpoints."""
+"""All settings of a training run in one dataclass: the single source for presets, command line and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from thinker.world_model.spec import BuiltModel, LearnedSpec, ModelSpec, NoModel
 
 
 class AgentLearner(Protocol):
-    """Improves an agent by the trajectories that its actors wrote."""
+    """Trains an agent on the trajectories of its actors."""
 
     def learn(self, trajectory: Any, progress: float) -> dict[str, float]:
-        """Learn from one trajectory; ``progress``, 0 .. 1, is the share of the run that is over. Returns metrics."""
+        """Learn from one trajectory; ``progress``, 0 .. 1, is the fraction of the run completed. Returns metrics."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -33,11 +33,11 @@ class AgentLearner(Protocol):
 
 
 class Agent(Protocol):
-    """What the spec of an agent builds: it makes actors, and it may learn."""
+    """An agent built from its spec: it creates actors, and it may learn."""
 
     @property
     def unroll_stages(self) -> int:
-        """How many stages to act between two calls of the learner."""
+        """The number of stages between two updates."""
         ...
 
     @property
@@ -46,24 +46,24 @@ class Agent(Protocol):
         ...
 
     def actor(self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Any = None) -> Actor:
-        """An actor for ``env``; it fills ``trajectory`` for the learner if there is one."""
+        """An actor for ``env``; it writes its steps to ``trajectory`` if given."""
         ...
 
     def trajectory(self, env: ThinkerEnv) -> Any:
-        """Storage for one unroll of ``env``, or None where nothing is learned."""
+        """Storage for one unroll of ``env``, or None if nothing is learned."""
         ...
 
 
 @runtime_checkable
 class AgentSpec(Protocol):
-    """The settings of whoever acts: a learned agent or a planner."""
+    """The settings of an agent: a learned agent or a planner."""
 
     def acts_in(self) -> Literal["augmented", "raw"]:
-        """Where it acts: with imaginary steps, or in real ones only."""
+        """Where it acts: in the augmented MDP, or with real steps only."""
         ...
 
     def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> Agent:
-        """The agent, made for ``env``."""
+        """Build the agent for ``env``."""
         ...
 
 
@@ -71,18 +71,18 @@ class AgentSpec(Protocol):
 class SearchSettings:
     """The augmented MDP; see `thinker.ThinkerEnv`."""
 
-    stage_length: int = 10  # K: augmented steps per real step, the real one included
+    stage_length: int = 10  # K: augmented steps per real step, including the real step
     max_depth: int | None = 5  # L: depth at which a reset to the root is forced
     discount: float = 0.97  # γ of the real MDP
     carry_tree: bool = True  # keep the subtree below the real action for the next stage
-    observe: tuple[Observe, ...] = ("tree", "hidden")  # what the agent sees
-    mask: tuple[FeatureGroup, ...] = ()  # features of the tree that are shown as zeros
+    observe: tuple[Observe, ...] = ("tree", "hidden")  # the agent's observations
+    mask: tuple[FeatureGroup, ...] = ()  # features of the tree that are set to zero
     extra: tuple[Extra, ...] = ()  # features added to the tree
 
     def build(
         self, envs: VectorEnv, model: BuiltModel, *, device: torch.device, keep_states: bool = False, **options: Any
     ) -> ThinkerEnv:
-        """The augmented MDP of ``envs``; ``options`` are those of `ThinkerEnv` that are not settings here."""
+        """The augmented MDP of ``envs``; ``options`` are further arguments of `ThinkerEnv`."""
         return ThinkerEnv(
             envs,
             model.for_envs(envs, predict_states=keep_states or "predicted_state" in self.observe),
@@ -101,34 +101,34 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How the agent is tested on episodes it never trains on."""
+    """Evaluation of the agent on held-out episodes."""
 
-    episodes: int = 256  # held-out episodes
-    every: int = 0  # real steps between two evaluations in training; 0: only at the end
-    num_envs: int = 128  # environments that play at the same time
-    seed: int = 20_231_210  # of the actor's draws
+    episodes: int = 256  # number of held-out episodes
+    every: int = 0  # real steps between evaluations during training; 0: only at the end
+    num_envs: int = 128  # number of environments in parallel
+    seed: int = 20_231_210  # random seed of the actor
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """One training run."""
 
-    seed: int = 0  # of everything that is random
-    real_steps: int = 100_000  # length of the run, all environments together
-    annealing_steps: int | None = None  # learning rates and the planning reward reach their end here; None: real_steps
-    num_envs: int = 64  # real environments
-    exploration_steps: int = 0  # the first so many real steps are random play, to train the model before the agent
-    exploration_ratio: float = 10.0  # transitions trained on for each of them
-    exploration_length: int = 16  # random episodes are cut off after so many steps
-    threads: int = 0  # of PyTorch; 0: as many as there are cores
+    seed: int = 0  # random seed of the run
+    real_steps: int = 100_000  # length of the run in real steps over all environments
+    annealing_steps: int | None = None  # real steps over which learning rates are annealed; None: real_steps
+    num_envs: int = 64  # number of real environments
+    exploration_steps: int = 0  # number of initial real steps with random actions, to train the model before the agent
+    exploration_ratio: float = 10.0  # transitions trained on for each of these steps
+    exploration_length: int = 16  # random episodes are cut off after this many steps
+    threads: int = 0  # number of PyTorch threads; 0: one per core
     device: Device = "auto"  # where networks compute; auto: a GPU if there is one
     environment: EnvironmentSpec
     search: SearchSettings = field(default_factory=SearchSettings)
     model: ModelSpec
     agent: AgentSpec
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    log_every: int = 2_000  # real steps between two lines of metrics.jsonl
-    checkpoint_minutes: float = 2.0  # between two checkpoints
+    log_every: int = 2_000  # real steps between lines of metrics.jsonl
+    checkpoint_minutes: float = 2.0  # minutes between checkpoints
 
     def __post_init__(self) -> None:
         for name in ("real_steps", "num_envs", "log_every", "exploration_length"):
@@ -140,13 +140,13 @@ class RunSettings:
         _at_least(0, "evaluation.every", self.evaluation.every)
         if self.annealing_steps is not None and self.annealing_steps < self.real_steps:
             raise UserError(
-                f"annealing_steps is {self.annealing_steps}: the learning rates would be 0 from there on, before "
-                f"real_steps, {self.real_steps}, are over; give both, or annealing_steps None"
+                f"annealing_steps is {self.annealing_steps}: the learning rates would be 0 from there on, before the "
+                f"end of the run at real_steps {self.real_steps}; set both, or set annealing_steps to None"
             )
         self._check_combination()
 
     def _check_combination(self) -> None:
-        """Environment, model and agent are chosen apart from each other; say what fits where they do not."""
+        """Raise an error if environment, model and agent do not fit together."""
         agent, model = type(self.agent).__name__, type(self.model).__name__
         if self.agent.acts_in() == "raw" and self.search.stage_length != 1:
             raise UserError(
@@ -154,25 +154,25 @@ class RunSettings:
             )
         if self.agent.acts_in() == "augmented" and isinstance(self.model, NoModelSpec):
             fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]
-            raise UserError(f"{agent} needs a model to search in, and {model} has none; use {', '.join(fitting)}")
+            raise UserError(f"{agent} needs a model to search, and {model} has none; use {', '.join(fitting)}")
         if "predicted_state" in self.search.observe and not self.model.predicts_states:
             raise UserError(
-                f"search.observe has 'predicted_state', but {model} with these settings predicts no states; leave it "
-                f"out, or use a model with a state loss"
+                f"search.observe has 'predicted_state', but {model} with these settings predicts no states; remove it, "
+                f"or use a model with a state loss"
             )
 
     @property
     def total_steps(self) -> int:
-        """Real steps after which everything that is annealed has reached its end."""
+        """Real steps over which learning rates and the planning reward are annealed."""
         return self.real_steps if self.annealing_steps is None else self.annealing_steps
 
     @property
-    def trains_beside(self) -> bool:
-        """Whether a model is trained in a thread of its own while the agent acts and learns."""
+    def trains_model_concurrently(self) -> bool:
+        """Whether the model is trained in its own thread while the agent acts and learns."""
         return isinstance(self.model, LearnedSpec) and self.threads != 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings; specs say their type by name."""
+        """Nested dicts of lists, numbers and strings; specs have a "type", the name of their type in the registry."""
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         for name, types in _SPEC_TYPES.items():
             values[name] = _spec_to_dict(values[name], types)
@@ -186,21 +186,21 @@ _SPEC_TYPES = {"environment": registry.ENVIRONMENTS, "model": registry.MODELS, "
 def _spec_to_dict(spec: Any, types: Mapping[str, type]) -> dict[str, Any]:
     values = {"type": registry.name_of(spec, types), **dataclasses.asdict(spec)}
     size = getattr(spec, "size", None)
-    if dataclasses.is_dataclass(size):  # a size of one's own instead of the name of one
+    if dataclasses.is_dataclass(size):  # a custom size instead of a name
         values["size"] = _spec_to_dict(size, registry.SIZES)
     return values
 
 
 def _spec_from_dict(values: Mapping[str, Any], types: Mapping[str, type]) -> Any:
     spec = dict(values)
-    kind = registry.type_called(spec.pop("type", None), types)
+    kind = registry.type_named(spec.pop("type", None), types)
     if isinstance(spec.get("size"), dict):
         spec["size"] = _spec_from_dict(spec["size"], registry.SIZES)
     return _build(kind, spec)
 
 
 def settings_from_dict(values: dict[str, Any]) -> RunSettings:
-    """The settings that `RunSettings.to_dict` was called on, also after a detour through JSON."""
+    """The inverse of `RunSettings.to_dict`, also after a round trip through JSON."""
     values = dict(values)
     for name, types in _SPEC_TYPES.items():
         values[name] = _spec_from_dict(values.get(name, {}), types)
@@ -212,14 +212,14 @@ def _build(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _arguments(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the dataclass ``kind`` out of what JSON made of them."""
+    """The arguments of the dataclass ``kind`` from their JSON form."""
     hints = get_type_hints(kind)
     known = {one.name for one in dataclasses.fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=3) or sorted(known)
         raise UserError(
-            f"{kind.__name__} has no setting {', '.join(unknown)}; there is {', '.join(near)}. Was this run made by "
+            f"{kind.__name__} has no setting {', '.join(unknown)}; there is {', '.join(near)}. Was this run created by "
             f"another version?"
         )
     built = {}

@@ -1,4 +1,4 @@
-"""`train`: a run from its first step, or from its last checkpoint, to its end."""
+"""`train`: trains a run from its first step, or from its last checkpoint, to its end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from thinker.runs.run import Run
 from thinker.runs.settings import RunSettings
 
 RECENT_EPISODES = 200
-"""Running averages of solve rate and return go over this many episodes, as in the paper's figures."""
+"""Number of episodes in the running averages of solve rate and return, as in the paper's figures."""
 
 
 class InterruptedRunError(UserError):
-    """The run was asked to stop; it has been saved."""
+    """The run was stopped by a signal and has been saved."""
 
 
 def train(
@@ -43,19 +43,19 @@ def train(
     fresh: bool = False,
     loggers: Sequence[Callable[[Path], Logger]] = (),
 ) -> dict[str, Any]:
-    """Train until the end and return the summary. Running it again resumes; a finished run is only reported.
+    """Train until the end and return the summary. An interrupted run is resumed; a finished run is only reported.
 
     Args:
-        settings: of the run; an existing run of this name must have the same.
+        settings: of the run; an existing run of this name must have the same settings.
         root: the folder of all runs.
         name: of the run and its folder.
-        preset: the name of the preset that the settings began with, for the record.
+        preset: the name of the preset that the settings are based on, stored with the run.
         fresh: start over; an old run of this name is renamed, not deleted.
-        loggers: functions of the run's folder; what they return receives every line of metrics.jsonl as well.
+        loggers: functions from the run's folder to a `Logger`, which receives every line of metrics.jsonl as well.
     """
     run = None
     place = RunFolder(root, name)
-    if fresh or not place.config_path.exists():  # whatever is wrong shows before there is a folder
+    if fresh or not place.config_path.exists():  # find errors before the folder is created
         settings.environment.check()
         run = build_run(settings)
     config = {"preset": preset, "settings": settings.to_dict()}
@@ -64,8 +64,8 @@ def train(
         if summary is not None:
             if not any(map(checkpoint.looks_whole, checkpoint.list_checkpoints(folder.checkpoints))):
                 warnings.warn(
-                    f"the run {name!r} is finished, but it has no usable checkpoint left to evaluate or watch; train "
-                    f"it again with --fresh",
+                    f"the run {name!r} is finished, but it has no usable checkpoint to evaluate or watch; train it "
+                    f"again with --fresh",
                     stacklevel=2,
                 )
             return summary
@@ -79,7 +79,7 @@ def train(
         with (
             MetricsWriter(folder.path, resume_step, [make(folder.path) for make in loggers]) as writer,
             Progress(settings.real_steps, title) as progress,
-            _asked_to_stop() as stop,
+            _stop_on_signal() as stop,
         ):
             progress.update(run.real_steps, {"phase": _phase(run)})
             summary = _loop(LocalEngine(run), recent, folder, writer, progress, stop)
@@ -107,7 +107,7 @@ def _loop(
         try:
             episodes, metrics = engine.advance()
         except FloatingPointError as error:
-            raise UserError(f"{error}.\n{_after_a_failure(folder, run)}") from error
+            raise UserError(f"{error}.\n{_failure_note(folder, run)}") from error
         recent.add(episodes.returns, episodes.success)
         shown = {**recent.metrics(), **_speed(run)}
         progress.update(run.real_steps, {"phase": _phase(run), **recent.summary()})
@@ -140,12 +140,13 @@ def _loop(
     }
 
 
-def _after_a_failure(folder: RunFolder, run: Run) -> str:
+def _failure_note(folder: RunFolder, run: Run) -> str:
     saved = checkpoint.list_checkpoints(folder.checkpoints)
     kept = f"Its last good checkpoint is kept: {saved[-1]}" if saved else "It had no checkpoint yet"
     return (
-        f"The run stopped after {run.real_steps} of {run.settings.real_steps} real steps. {kept}. Runs are exact, so "
-        f"the same command would come to the same point: train with other settings under another name (--run NAME)"
+        f"The run stopped after {run.real_steps} of {run.settings.real_steps} real steps. {kept}. Runs are "
+        f"deterministic, so the same command would fail at the same point: train with other settings under another "
+        f"name (--run NAME)"
     )
 
 
@@ -161,9 +162,9 @@ def _phase(run: Run) -> str:
 
 
 class RecentEpisodes:
-    """Running averages over the last episodes, from when as many have ended as there are environments.
+    """Running averages over the last episodes, reported once as many have ended as there are environments.
 
-    The very first episodes to end are the short ones, and short means solved, or lost.
+    The first episodes to end are the short ones, which would bias the averages.
     """
 
     def __init__(self, num_envs: int, state: dict[str, np.ndarray] | None) -> None:
@@ -187,7 +188,7 @@ class RecentEpisodes:
         return metrics
 
     def summary(self) -> dict[str, float | str]:
-        """The same for people."""
+        """The metrics formatted for the progress display."""
         metrics = self.metrics()
         solved = {"solved": f"{metrics['episode/solved']:.0%}"} if "episode/solved" in metrics else {}
         return {**solved, **({"return": metrics["episode/return"]} if metrics else {})}
@@ -197,8 +198,9 @@ class RecentEpisodes:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM, so that the run can finish its unroll and save; a second Ctrl-C stops at once."""
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """An event set by Ctrl-C and SIGTERM, so that the run can finish its unroll and save; a second Ctrl-C stops it
+    immediately."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Weights & Biases beside metrics.jsonl and TensorBoard (extra ``[wandb]``)."""
+"""Logging to Weights & Biases, in addition to metrics.jsonl and TensorBoard (extra ``[wandb]``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PROJECT = "thinker"
 
 
 class WandbLogger:
-    """Logs to a W&B run that is continued when the training run is resumed.
+    """Logs to a W&B run, which is continued when the training run is resumed.
 
     W&B's own environment variables apply: ``WANDB_MODE=offline`` keeps everything on this machine, ``WANDB_PROJECT``
-    names another project.
+    selects another project.
     """
 
     def __init__(self, name: str, folder: Path, config: Mapping[str, Any]) -> None:

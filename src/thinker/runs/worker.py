@@ -1,4 +1,4 @@
-"""Whoever acts in a run: real environments, an actor, and the model's acting copy."""
+"""The worker of a run: real environments, an actor, and the model's acting copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thinker.interfaces import Actor, RealTransition
 
 
 class TransitionBuffer:
-    """A `TransitionSink` that keeps what it receives until it is delivered."""
+    """A `TransitionSink` that stores transitions until they are delivered."""
 
     def __init__(self) -> None:
         self._received: list[RealTransition | None] = []  # None: all running episodes were cut off
@@ -37,7 +37,7 @@ class TransitionBuffer:
         self._received.append(None)
 
     def cut_off(self) -> None:
-        """Make the last transition the end of every episode."""
+        """Mark the last transition as the end of every episode."""
         last = self.transitions[-1]
         ended = last.truncated | (last.valid & ~last.terminated)
         self._received[-1] = dataclasses.replace(last, truncated=ended)
@@ -53,24 +53,24 @@ class TransitionBuffer:
 
 @dataclass(frozen=True)
 class Experience:
-    """What a worker brings home from one unroll."""
+    """A worker's data from one unroll."""
 
     episodes: EndedEpisodes
-    trajectory: Any  # what the agent's learner reads; None where nothing is learned
-    transitions: TransitionBuffer  # what the model's trainer reads
-    agent_version: int  # of the weights that acted
-    model_version: int  # of the weights that were searched with
+    trajectory: Any  # for the agent's learner; None if nothing is learned
+    transitions: TransitionBuffer  # for the model's trainer
+    agent_version: int  # version of the agent's weights
+    model_version: int  # version of the model's weights
 
 
 class Worker:
-    """Acts for whole unrolls, from where it is.
+    """Acts for whole unrolls; each continues where the last one ended.
 
     Args:
-        env: the augmented environments; their sink becomes the worker's.
+        env: the augmented environments; their sink is replaced by the worker's.
         play_env: the same real environments without planning, for random play.
         actor: acts in ``env``.
-        trajectory: what ``actor`` writes to, or None.
-        unroll_stages: length of an unroll.
+        trajectory: the trajectory that ``actor`` writes to, or None.
+        unroll_stages: length of an unroll in stages.
         seed: of the environments and of random play.
     """
 
@@ -102,9 +102,9 @@ class Worker:
         return Experience(episodes, self._trajectory, self._take_buffer(), self.agent_version, self.model_version)
 
     def explore(self, start: int, length: int) -> Experience:
-        """Play at random, without planning, new episodes of ``length`` steps; ``start`` real steps have been taken.
+        """Play new episodes of ``length`` random steps without planning, after ``start`` real steps so far.
 
-        Nothing can be planned in a model that knows nothing; random play lets it get ahead before the agent begins.
+        Planning needs a trained model: random play trains it before the agent starts.
         """
         env = self._play_env
         num_envs, num_actions = env.num_envs, env.num_actions
@@ -120,18 +120,18 @@ class Worker:
         return Experience(nothing, None, buffer, self.agent_version, self.model_version)
 
     def restart(self) -> None:
-        """Begin new episodes everywhere, after random play."""
+        """Start new episodes in all environments, after random play."""
         self.actor.begin(*self.env.reset())
 
     def use(self, *, agent_version: int, model_version: int) -> None:
-        """Act with weights of these versions from now on; a new model is asked for the roots again."""
+        """Act with weights of these versions from now on; with a new model, the roots are evaluated again."""
         model_is_new = model_version != self.model_version
         self.agent_version, self.model_version = agent_version, model_version
         if model_is_new:
             self.actor.refresh(self.env.refresh())
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the worker's future depends on, except for weights."""
+        """Everything that later unrolls depend on, except for weights."""
         return {
             "environments": environments_state(self.env.envs),
             "env": self.env.state_dict(),
@@ -142,7 +142,7 @@ class Worker:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where a worker made in the same way was saved."""
+        """Continue exactly from the state of a worker that was created in the same way."""
         self.env.load_state_dict(state["env"])
         restore_environments(self.env.envs, state["environments"])
         self.actor.load_state_dict(state["actor"])
@@ -152,7 +152,7 @@ class Worker:
         self.agent_version, self.model_version = state["agent_version"], state["model_version"]
 
     def _take_buffer(self) -> TransitionBuffer:
-        """What was received so far; from now on it goes to a new buffer."""
+        """Return the current buffer and replace it with a new one."""
         taken, self._buffer = self._buffer, TransitionBuffer()
         self.env.sink = self._play_env.sink = self._buffer
         return taken

@@ -1,4 +1,4 @@
-"""Builds networks with new weights: the paper's dual network, its single-network ablations, the value-policy half alone.
+"""Builds networks with new weights: the paper's dual network, its single-network ablations, the value-policy half.
 
 All functions take the observation space of one environment (not of the vector environment), a size (a name in `SIZES`,
 a `ModelSize`, or None for the one that fits) and a seed. The weights depend only on the seed, not on the device: they

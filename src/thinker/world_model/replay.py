@@ -18,7 +18,7 @@ from thinker.world_model.targets import TRANSITION, sequence_targets
 from thinker.world_model.transition_checks import TransitionChecks
 
 PRIORITY_FLOOR = 1e-3
-"""Value errors are clamped to at least this, so that every sequence can be sampled and importance weights are bounded."""
+"""Smallest value error: with it every sequence can be sampled and importance weights stay bounded."""
 
 FIRST_PRIORITY = 1.0
 """The priority of the first transition, when there is no maximum yet."""
@@ -222,7 +222,7 @@ class Replay:
         self._tree.update(leaf[held], priority[held])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue exactly. The arrays are not copies: copy or save them before using the replay."""
+        """Everything needed to continue exactly. The arrays are not copies: copy or save them before the next call."""
         rings = self._rings
         used = min(int(rings.transition_count.max()), self._length)
         used_frames = min(int(rings.frame_count.max()), rings.frames.shape[1])

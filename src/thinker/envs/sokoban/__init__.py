@@ -1,4 +1,4 @@
-"""Sokoban (the paper's section 5.1): rules, levels, generator, solver, pictures, environments, simulator.
+"""Sokoban (the paper's section 5.1): rules, levels, generator, solver, rendering, environments, simulator.
 
 Importing this package does not import PyTorch; the simulator in `thinker.envs.sokoban.simulator` does.
 """

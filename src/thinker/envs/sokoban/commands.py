@@ -20,22 +20,22 @@ from thinker.envs.sokoban.solver import DEFAULT_MAX_STATES, solve
 
 @dataclass(frozen=True)
 class Generate:
-    """Make levels and write them as a Boxoban text file."""
+    """Generate levels and write them to a Boxoban text file."""
 
     out: Path
     """The file to write."""
     count: int = 100
-    """How many levels."""
+    """Number of levels."""
     size: int = 10
-    """Height and width of the boards, walls included: 5 to 20."""
+    """Height and width of the boards, including walls: 5 to 20."""
     width: int | None = None
-    """Width, where it differs from the height."""
+    """Width, if it differs from the height."""
     boxes: int = 4
-    """Boxes of each level: 1 to 8."""
+    """Boxes per level: 1 to 8."""
     seed: int = 0
     """The same seed and settings give the same levels."""
     reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES
-    """Difficulty: how often each box is pulled away from the solution, drawn for each level from this range."""
+    """Difficulty: how often each box is pulled away from its target, sampled from this range for each level."""
 
     def run(self) -> None:
         size = (self.size, self.size if self.width is None else self.width)
@@ -46,14 +46,14 @@ class Generate:
 
 @dataclass(frozen=True)
 class Show:
-    """Print one level, and draw it if asked for."""
+    """Print one level, and optionally draw it."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     """A Boxoban file, or a folder of them."""
     index: int = 0
-    """Which level, counted from 0."""
+    """Index of the level, from 0."""
     png: Path | None = None
-    """Also draw the level into this PNG file."""
+    """Also draw the level to this PNG file."""
 
     def run(self) -> None:
         levels = LevelSet.load(self.path)
@@ -72,9 +72,9 @@ class Stats:
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     """A Boxoban file, or a folder of them."""
     sample: int | None = None
-    """Solve only so many levels, spread evenly over the set."""
+    """Solve only this many levels, spread evenly over the set."""
     max_states: int = DEFAULT_MAX_STATES
-    """Positions that the solver looks at before it gives a level up."""
+    """States that the solver visits before it gives up on a level."""
 
     def run(self) -> None:
         levels = LevelSet.load(self.path)
@@ -96,7 +96,7 @@ class Stats:
         print(f"tried        {len(tried)}, with at most {self.max_states} states each")
         print(f"solved       {outcomes['solved']}")
         print(f"unsolvable   {outcomes['unsolvable']}")
-        print(f"given up     {outcomes['state limit']} (not solved within the state limit, left out below)")
+        print(f"given up     {outcomes['state limit']} (not solved within the state limit, excluded below)")
         if solved:
             print(f"steps        {_spread([len(solution.actions) for solution in solved])}")
             print(f"pushes       {_spread([solution.pushes for solution in solved])}")
@@ -112,7 +112,7 @@ def _spread(values: list[int]) -> str:
 
 @dataclass(frozen=True)
 class Levels:
-    """Make, show and measure Sokoban levels."""
+    """Generate, show and measure Sokoban levels."""
 
     command: (
         Annotated[Generate, tyro.conf.subcommand("generate")]

@@ -1,12 +1,12 @@
-"""The rules of Sokoban over all boards in one native call (the environment of the paper's section 5.1).
+"""The rules of Sokoban for all boards in one native call (the environment of the paper's section 5.1).
 
-A board is one `uint8` tile code per square. What lies outside of a board counts as wall. An observation is a picture
-of the board put together from sprites, so the one-hot planes ("tiles": sprites of one pixel with seven channels) and
-the pixels ("rgb") share all code. No kernel here calls a kernel of another module: Numba's cache would not notice a
-change there.
+A board is one `uint8` tile code per square. Everything outside of a board counts as wall. An observation is a picture
+of the board composed of sprites, so the one-hot planes ("tiles": sprites of one pixel with seven channels) and the
+pixels ("rgb") share all code. No kernel here calls a kernel of another module: Numba's cache would not notice a change
+there.
 
-Kernels take what they need out of `Boards` before their loop: Numba counts references on every access to a field of a
-tuple, which in the loop costs more than the work itself.
+Kernels read the fields of `Boards` before their loop: Numba counts references on every access to a field of a tuple,
+which inside the loop would cost more than the work itself.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ACTION_NAMES: Final = ("noop", "up", "down", "left", "right")
 
 STEP_REWARD: Final = -0.01
 BOX_REWARD: Final = 1.0
-"""For a box that comes onto a target; minus this for one that leaves its target."""
+"""For a box that is pushed onto a target; the negative for one that is pushed off its target."""
 SOLVED_REWARD: Final = 10.0
-"""On top of the other two, so that the solving step gives -0.01 + 1 + 10 = 10.99."""
+"""In addition to the other two, so that the solving step gives -0.01 + 1 + 10 = 10.99."""
 
 RUNNING: Final = 0
 """Status of a board: an episode is being played."""
 ENDED: Final = 1
-"""Status of a board: the episode is over and the next one has not begun."""
+"""Status of a board: the episode is over and the next one has not started."""
 IDLE: Final = 2
 """Status of a board: evaluation mode has no more levels for it; it never changes again."""
 
@@ -53,7 +53,7 @@ _COLUMN_OFFSET = np.array([0, 0, 0, -1, 1])
 
 
 class Boards(NamedTuple):
-    """B boards of H x W squares on which episodes are played, drawn with C channels and P pixels a square."""
+    """B boards of H x W squares with running episodes, drawn with C channels and P x P pixels per square."""
 
     tiles: np.ndarray  # [B, H, W] uint8    tile codes
     player: np.ndarray  # [B, 2] int64       row and column
@@ -61,7 +61,7 @@ class Boards(NamedTuple):
     boxes_on_target: np.ndarray  # [B] int64
     steps: np.ndarray  # [B] int64          played in the running episode
     status: np.ndarray  # [B] uint8          RUNNING, ENDED or IDLE
-    # What the last step gave
+    # Results of the last step
     pictures: np.ndarray  # [B, C, H * P, W * P] uint8
     reward: np.ndarray  # [B] float64
     terminated: np.ndarray  # [B] bool
@@ -69,7 +69,7 @@ class Boards(NamedTuple):
 
 
 def make_boards(count: int, height: int, width: int, sprites: np.ndarray) -> Boards:
-    """``count`` empty boards, to be drawn with sprites uint8 [7, C, P, P]; no episode has begun on any of them."""
+    """``count`` empty boards, to be drawn with sprites uint8 [7, C, P, P]; no episode has started on any of them."""
     _, channels, pixels, _ = sprites.shape
     return Boards(
         tiles=np.zeros((count, height, width), np.uint8),
@@ -96,7 +96,7 @@ def _is_free(board, row, column):  # type: ignore[no-untyped-def]
 def _move(board, row, column, action):  # type: ignore[no-untyped-def]
     """Move the player of one board [H, W].
 
-    Returns how many squares changed (0, 2 or 3, in a line from the player) and the gain in boxes on target.
+    Returns the number of squares that changed (0, 2 or 3, in a line from the player) and the gain in boxes on target.
     """
     if action == NOOP:
         return 0, 0
@@ -141,13 +141,13 @@ def _has_loose_box(board):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def step_boards(tiles, actions, reward_out, solved_out):  # type: ignore[no-untyped-def]
-    """Play one action on each of B bare boards, in place: the perfect simulator of Sokoban.
+    """Play one action on each of B boards, in place: the perfect simulator of Sokoban.
 
     Args:
-        tiles: uint8 [B, H, W] tile codes, C-contiguous; a board without a player stays as it is
+        tiles: uint8 [B, H, W] tile codes, C-contiguous; a board without a player does not change
         actions: int64 [B], 0 .. 4
         reward_out: float32 or float64 [B], written
-        solved_out: bool [B], written: True where this very step has brought the last box onto a target
+        solved_out: bool [B], written: True where this step pushed the last box onto a target
     """
     for index in range(tiles.shape[0]):
         board = tiles[index]
@@ -172,7 +172,7 @@ def _draw_square(picture, sprites, tile, row, column):  # type: ignore[no-untype
 @numba.njit(cache=True)
 def _draw_board(picture, sprites, board):  # type: ignore[no-untyped-def]
     height, width = board.shape
-    if sprites.shape[2] == 1:  # one pixel a square: this order of loops is several times faster
+    if sprites.shape[2] == 1:  # one pixel per square: this order of loops is several times faster
         for channel in range(sprites.shape[1]):
             for row in range(height):
                 for column in range(width):
@@ -198,7 +198,7 @@ def draw_boards(tiles, sprites, pictures_out):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def step_environments(boards, actions, max_steps, sprites):  # type: ignore[no-untyped-def]
-    """Play one action on each running board of `Boards`, redraw what changed, and return how many episodes ended.
+    """Play one action on each running board of `Boards`, redraw changed squares, and return how many episodes ended.
 
     Boards that are not `RUNNING` get reward 0.
 
@@ -244,7 +244,7 @@ def step_environments(boards, actions, max_steps, sprites):  # type: ignore[no-u
 
 @numba.njit(cache=True)
 def place_boards(boards, indices, sprites):  # type: ignore[no-untyped-def]
-    """Work out what follows from the new tiles at ``indices`` int64 [N]: players, counts of boxes, pictures."""
+    """Update players, counts of boxes and pictures after new tiles were written at ``indices`` int64 [N]."""
     tiles, players, boxes, boxes_on_target = boards.tiles, boards.player, boards.boxes, boards.boxes_on_target
     pictures = boards.pictures
     for index in indices:
@@ -263,7 +263,7 @@ def place_boards(boards, indices, sprites):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def begin_episodes(boards, indices, sprites):  # type: ignore[no-untyped-def]
-    """Begin an episode with the new tiles at ``indices`` int64 [N], see `place_boards`."""
+    """Start an episode with the new tiles at ``indices`` int64 [N], see `place_boards`."""
     steps, status = boards.steps, boards.status
     for index in indices:
         steps[index] = 0

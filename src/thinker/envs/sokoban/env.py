@@ -14,7 +14,7 @@ from thinker.envs.sokoban.rendering import ObservationKind
 from thinker.envs.sokoban.vector_env import RENDER_MODES, SokobanVectorEnv, description
 from thinker.errors import UserError
 
-if TYPE_CHECKING:  # it needs PyTorch, which playing does not
+if TYPE_CHECKING:  # the simulator needs PyTorch, the environment does not
     from thinker.envs.sokoban.simulator import SokobanSimulator
     from thinker.interfaces import PolicyAndValue
 
@@ -23,8 +23,8 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
     """One board of Sokoban; rules, rewards, settings and infos are those of `SokobanVectorEnv`.
 
     Seeded with s + i, it plays the same levels as board i of a vector environment seeded with s. With
-    ``order="sequential"`` every ``reset()`` goes on to the next level, until ``evaluation_done``; then, or with a seed,
-    it begins anew.
+    ``order="sequential"`` every ``reset()`` moves to the next level until ``evaluation_done``; after that, or with a
+    seed, it starts over.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 8}  # noqa: RUF012
@@ -68,7 +68,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin the next episode; there are no options."""
+        """Start the next episode; there are no options."""
         if options:
             raise UserError(f"unknown reset options {sorted(options)}; expected none")
         super().reset(seed=seed)
@@ -89,7 +89,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
         return None if frames is None else frames[0]
 
     def close(self) -> None:
-        """Free the board; every later call is an error."""
+        """Close the board; every later call is an error."""
         self._board.close()
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -97,7 +97,7 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._board.snapshot()
 
     def restore(self, snapshot: dict[str, np.ndarray]) -> None:
-        """Put a `snapshot` back."""
+        """Restore a `snapshot`."""
         self._board.restore(snapshot)
 
     def simulator(self, policy_and_value: PolicyAndValue | None = None) -> SokobanSimulator:
@@ -106,5 +106,5 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:
-    """The only board's infos as plain Python values."""
+    """The infos of the only board as plain Python values."""
     return {name: values[0].item() for name, values in info.items() if not name.startswith("_")}

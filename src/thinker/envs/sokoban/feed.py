@@ -1,4 +1,4 @@
-"""Where the levels of Sokoban's episodes come from: the generator, or a set of levels in random or in given order."""
+"""The source of the levels of Sokoban's episodes: the generator, or a set of levels in random or sequential order."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _DEFAULT_BOXES = 4
 
 
 class Streams(NamedTuple):
-    """Where each of B boards is in its own stream of random levels."""
+    """The positions of B boards in their own streams of random levels."""
 
     key: np.ndarray  # [B] uint64   see `generator.stream_key`
-    number: np.ndarray  # [B] int64    levels that were taken from it before
+    number: np.ndarray  # [B] int64    levels taken from the stream so far
 
 
 class Feed(ABC):
-    """Puts the next level onto each board whose episode begins."""
+    """Writes the next level to each board that starts an episode."""
 
     size: tuple[int, int]  # height, width
-    levels: LevelSet | None  # the set that they are taken from, if there is one
+    levels: LevelSet | None  # the set that levels are taken from, if any
 
     @abstractmethod
     def deal(self, indices: np.ndarray, streams: Streams, tiles: np.ndarray, level: np.ndarray) -> None:
@@ -38,14 +38,14 @@ class Feed(ABC):
 
         Args:
             indices: int64 [N]
-            streams: of all B boards; those at the indices move on by one level
+            streams: of all B boards; those at the indices advance by one level
             tiles: uint8 [B, H, W], written
-            level: int64 [B], written: which level it is
+            level: int64 [B], written: the number of the level
         """
 
 
 class GeneratedLevels(Feed):
-    """New levels without end; a level is known by its number in its board's stream."""
+    """An endless sequence of new levels; a level is identified by its number in its board's stream."""
 
     levels = None
 
@@ -60,7 +60,7 @@ class GeneratedLevels(Feed):
 
 
 class RandomLevels(Feed):
-    """Levels of a set, each drawn by its board's stream."""
+    """Levels of a set, sampled by each board's stream."""
 
     def __init__(self, levels: LevelSet) -> None:
         self.levels = levels
@@ -72,12 +72,12 @@ class RandomLevels(Feed):
 
 
 class SequentialLevels(Feed):
-    """Evaluation mode: each level of a set once; board i plays the levels i, i + num_envs, i + 2 num_envs and so on."""
+    """Evaluation mode: every level of a set once; board i plays levels i, i + num_envs, i + 2 num_envs and so on."""
 
     def __init__(self, levels: LevelSet, num_envs: int) -> None:
         self.levels = levels
         self.size = levels.size
-        self.first = levels.boards[0]  # what boards show that never have a level to play
+        self.first = levels.boards[0]  # shown by boards that have no level to play
         self._boards = levels.boards
         self._num_envs = num_envs
 
@@ -102,7 +102,7 @@ def choose_feed(
     boxes: int | None,
     reverse_moves: tuple[int, int] | None,
 ) -> Feed:
-    """The feed that the arguments of `SokobanVectorEnv` ask for; a `UserError` where they contradict each other."""
+    """The feed for the arguments of `SokobanVectorEnv`; raises a `UserError` if they contradict each other."""
     if order not in get_args(Order):
         raise UserError(f"order={order!r} is unknown; expected one of {get_args(Order)}")
     asked = None if size is None else generator.board_size(size)
@@ -110,7 +110,7 @@ def choose_feed(
         if order == "sequential":
             raise UserError(
                 'order="sequential" needs a level set, but levels="generated" has no end; '
-                "make a set with generate_levels(count, ...) and pass it as levels"
+                "create a set with generate_levels(count, ...) and pass it as levels"
             )
         return GeneratedLevels(
             asked or (_DEFAULT_SIZE, _DEFAULT_SIZE),
@@ -119,10 +119,10 @@ def choose_feed(
         )
     level_set = levels if isinstance(levels, LevelSet) else LevelSet.load(levels)
     if asked is not None and asked != level_set.size:
-        raise UserError(f"size={asked} was asked for, but the levels are {level_set.size}; leave size out")
+        raise UserError(f"size={asked} was requested, but the levels are {level_set.size}; omit size")
     if boxes is not None and (level_set.boxes != boxes).any():
         found = sorted(set(level_set.boxes.tolist()))
-        raise UserError(f"boxes={boxes} was asked for, but the levels have {found} boxes; leave boxes out")
+        raise UserError(f"boxes={boxes} was requested, but the levels have {found} boxes; omit boxes")
     if reverse_moves is not None:
-        raise UserError(f'reverse_moves={reverse_moves} has a meaning only with levels="generated"; leave it out')
+        raise UserError(f'reverse_moves={reverse_moves} can be used only with levels="generated"; omit it')
     return RandomLevels(level_set) if order == "random" else SequentialLevels(level_set, num_envs)

@@ -1,8 +1,8 @@
 """Random Sokoban levels, solvable by construction: boxes start on their targets and are pulled away (reverse play).
 
 Every level is a function of a 64-bit key and a number, both plain integers, so a stream of levels can be continued,
-copied or saved exactly. Kernels hold a board as one integer a row, bit c for column c, which makes flood fill cheap. No
-kernel here calls a kernel of another module: Numba's cache would not notice a change there.
+copied or saved exactly. Kernels represent a board as one integer per row, bit c for column c, which makes flood fill
+cheap. No kernel here calls a kernel of another module: Numba's cache would not notice a change there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_REVERSE_MOVES: Final = 100
 DEFAULT_REVERSE_MOVES: Final = (2, 10)
 
 _ATTEMPTS: Final = 40
-"""Random attempts at one level; if not one of them moved a box, an open room with one pull is the level."""
+"""Random attempts per level; if none of them moves a box, the level is an open room with one pull."""
 _ATTEMPTS_PER_ROOM: Final = 4
 _MAX_PULL: Final = 4
-"""Squares that one reverse move pulls a box, at most."""
+"""Maximum number of squares by which one reverse move pulls a box."""
 _ROW_OFFSETS: Final = (-1, 1, 0, 0)
 _COLUMN_OFFSETS: Final = (0, 0, -1, 1)
 """Directions come in opposite pairs: the opposite of d is d ^ 1."""
@@ -38,27 +38,27 @@ _SHIFT_27, _SHIFT_30, _SHIFT_31, _SHIFT_32 = np.uint64(27), np.uint64(30), np.ui
 
 
 class Recipe(NamedTuple):
-    """What kind of levels to generate."""
+    """The kind of levels to generate."""
 
-    boxes: int  # of each level
+    boxes: int  # boxes per level
     low: int  # fewest reverse moves per box
     high: int  # most reverse moves per box
 
 
 def stream_key(seed: int | None, domain: Literal["episodes", "level set"] = "episodes") -> int:
-    """The 64-bit key of the stream of levels that belongs to a seed (fresh entropy for None).
+    """The 64-bit key of the stream of levels for a seed (random for None).
 
     The streams of different seeds, and those of the episodes and of the level set of one seed, are disjoint with
     overwhelming probability.
     """
     if seed is not None and seed < 0:
-        raise LevelError(f"seed {seed} is negative; expected an integer from 0 on")
+        raise LevelError(f"seed {seed} is negative; expected an integer of at least 0")
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAM_DOMAINS[domain],))
     return int(sequence.generate_state(1, np.uint64)[0])
 
 
 def board_size(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a size as users give it."""
+    """(height, width) of a size given by the user."""
     height, width = (size, size) if isinstance(size, (int, np.integer)) else size
     return int(height), int(width)
 
@@ -67,7 +67,7 @@ def check_request(size: tuple[int, int], boxes: int, reverse_moves: tuple[int, i
     """Raise LevelError for levels that cannot be generated."""
     if not all(MIN_SIZE <= side <= MAX_SIZE for side in size):
         raise LevelError(
-            f"size {size[0]}x{size[1]} (height x width, walls included) cannot be generated; "
+            f"size {size[0]}x{size[1]} (height x width, including walls) cannot be generated; "
             f"expected {MIN_SIZE} to {MAX_SIZE} for both"
         )
     if not 1 <= boxes <= MAX_BOXES:
@@ -76,7 +76,7 @@ def check_request(size: tuple[int, int], boxes: int, reverse_moves: tuple[int, i
     if 3 * boxes > room:
         raise LevelError(
             f"{boxes} boxes do not fit a {size[0]}x{size[1]} board: its {room} inner squares have room for at most "
-            f"{room // 3} (three squares a box); use fewer boxes or a larger size"
+            f"{room // 3} (three squares per box); use fewer boxes or a larger size"
         )
     low, high = reverse_moves
     if not 1 <= low <= high <= MAX_REVERSE_MOVES:
@@ -95,17 +95,17 @@ def generate_levels(
     *,
     first: int = 0,
 ) -> LevelSet:
-    """Make ``count`` levels, always the same for the same arguments, and never those of an environment's episodes.
+    """Generate ``count`` levels, always the same for the same arguments, and never those of an environment's episodes.
 
     Args:
         count: number of levels
-        size: height and width of the boards, walls included, or (height, width); 5 to 20
-        boxes: boxes of each level, 1 to 8
-        seed: a seed's levels are one endless sequence
-        reverse_moves: the difficulty: how often each box is pulled away from the solution on average, drawn for each
-            level from this range (ends included). From 2 on, a level has a box that no straight push brings onto a
-            target.
-        first: the number in the sequence at which to begin
+        size: height and width of the boards, including walls, or (height, width); 5 to 20
+        boxes: boxes per level, 1 to 8
+        seed: of the endless sequence of levels
+        reverse_moves: the difficulty: how often each box is pulled away from its target on average, sampled from this
+            range (inclusive) for each level. From 2 on, a level has a box that cannot be pushed onto a target in a
+            straight line.
+        first: the index in the sequence at which to start
     """
     if count < 1:
         raise LevelError(f"count={count} levels cannot be generated; expected at least 1")
@@ -151,7 +151,7 @@ def _carve(random, floor, wanted, width, squares):  # type: ignore[no-untyped-de
     floor[row] = 1 << column
     squares[0] = row * width + column
     carved = 1
-    for _ in range(32 * wanted):  # enough almost always; a smaller room is as good
+    for _ in range(32 * wanted):  # almost always enough; a smaller room is fine too
         if carved >= wanted:
             break
         start = squares[_draw(random, carved)]
@@ -172,7 +172,7 @@ def _carve(random, floor, wanted, width, squares):  # type: ignore[no-untyped-de
 
 @numba.njit(cache=True)
 def _open_room(floor, width, squares):  # type: ignore[no-untyped-def]
-    """Carve the whole board but its outer walls."""
+    """Carve the whole board except for its outer walls."""
     floor[:] = 0
     carved = 0
     for row in range(1, len(floor) - 1):
@@ -185,7 +185,7 @@ def _open_room(floor, width, squares):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _spread(start, free):  # type: ignore[no-untyped-def]
-    """All squares of a bit row that can be reached from ``start`` by walking left or right over ``free``."""
+    """All squares of a bit row that can be reached from ``start`` by moving left or right over ``free``."""
     reached = start | (free & ~(free + start))  # the carry of the sum runs through the free squares
     while True:
         further = reached | (free & (reached >> 1))
@@ -196,7 +196,7 @@ def _spread(start, free):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _flood(free, row, column, reached):  # type: ignore[no-untyped-def]
-    """Write into ``reached`` int64 [H] the bit rows of where a player at (row, column) can walk over ``free``."""
+    """Write to ``reached`` int64 [H] the bit rows that a player at (row, column) can reach over ``free``."""
     height = len(free)
     reached[:] = 0
     reached[row] = _spread(1 << column, free[row])
@@ -220,7 +220,7 @@ def _can_be_pulled(floor, row, column):  # type: ignore[no-untyped-def]
     """Whether a box here could be pulled away in some direction if it were alone."""
     for direction in range(4):
         row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
-        # Where the square beside is floor, the one behind it is still on the board.
+        # If the adjacent square is floor, the one behind it is still on the board.
         beside = (floor[row + row_offset] >> (column + column_offset)) & 1
         if beside and (floor[row + 2 * row_offset] >> (column + 2 * column_offset)) & 1:
             return True
@@ -229,7 +229,7 @@ def _can_be_pulled(floor, row, column):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _needs_turn(floor, targets, box_row, box_column):  # type: ignore[no-untyped-def]
-    """Whether no push in a straight line, even on a board without other boxes, brings the box onto a target."""
+    """Whether the box cannot be pushed onto a target in a straight line, even on a board without other boxes."""
     for direction in range(4):
         row_offset, column_offset = _ROW_OFFSETS[direction], _COLUMN_OFFSETS[direction]
         if not (floor[box_row - row_offset] >> (box_column - column_offset)) & 1:
@@ -245,7 +245,7 @@ def _needs_turn(floor, targets, box_row, box_column):  # type: ignore[no-untyped
 
 @numba.njit(cache=True)
 def _score(floor, targets, boxes):  # type: ignore[no-untyped-def]
-    """How good a level is: the number of boxes that are off target, and 1 more if one of them needs a turn."""
+    """The quality of a level: the number of boxes that are off target, plus 1 if one of them needs a turn."""
     score, turns = 0, 0
     for row, column in boxes:
         if not (targets[row] >> column) & 1:
@@ -256,10 +256,11 @@ def _score(floor, targets, boxes):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _pull_boxes(random, floor, targets, boxes, player, width, runs, wanted_score, reached):  # type: ignore[no-untyped-def]
-    """Reverse play: ``runs`` times let the player pull a random box away in a straight line.
+    """Reverse play: let the player pull a random box in a straight line, ``runs`` times.
 
-    If the level is not as good as wanted then, it goes on for up to as many runs again. ``boxes`` int64 [N, 2] (rows
-    and columns) are changed; ``reached`` int64 [H] holds the squares that the player can reach in the end.
+    If the level does not reach ``wanted_score`` by then, it continues for up to as many runs again. ``boxes``
+    int64 [N, 2] (rows and columns) are changed; ``reached`` int64 [H] contains the squares that the player can reach at
+    the end.
     """
     number_boxes = len(boxes)
     free = floor & ~targets
@@ -280,7 +281,7 @@ def _pull_boxes(random, floor, targets, boxes, player, width, runs, wanted_score
                     and direction != forbidden[box]
                 ):
                     candidates[number] = box * 4 + direction
-                    if forbidden[box] == _NO_DIRECTION:  # not moved yet: kept in front, to be chosen first
+                    if forbidden[box] == _NO_DIRECTION:  # not moved yet: kept at the front, to be chosen first
                         candidates[number] = candidates[number_unmoved]
                         candidates[number_unmoved] = box * 4 + direction
                         number_unmoved += 1
@@ -306,7 +307,7 @@ def _pull_boxes(random, floor, targets, boxes, player, width, runs, wanted_score
 
 @numba.njit(cache=True)
 def _place_player(random, reached, targets, squares, carved, width):  # type: ignore[no-untyped-def]
-    """A random reachable square as a row and a column, off the targets if there is such a one."""
+    """The row and column of a random reachable square, off the targets if possible."""
     found, found_off_target = 0, 0
     player, player_off_target = 0, 0
     for square in squares[:carved]:
@@ -325,19 +326,20 @@ def _place_player(random, reached, targets, squares, carved, width):  # type: ig
 
 @numba.njit(cache=True)
 def generate_boards(boards, indices, keys, numbers, recipe):  # type: ignore[no-untyped-def]
-    """Write a new level into the boards at ``indices``: number ``numbers[i]`` of the stream ``keys[i]`` into board i.
+    """Write a new level to the boards at ``indices``: number ``numbers[i]`` of the stream ``keys[i]`` to board i.
 
-    The numbers are counted up, so that the next call writes the next levels.
+    The numbers are incremented, so that the next call writes the next levels.
 
-    A level is taken as soon as all its boxes are off target and, from two reverse moves a box on, one of them cannot
-    be brought onto a target by a straight push; if no attempt is like that, the best one is. Never endless: the last
-    resort is an open room with the targets along its first rows, where one pull is always possible.
+    A level is accepted as soon as all its boxes are off target and, from two reverse moves per box on, one of them
+    cannot be pushed onto a target in a straight line; if no attempt succeeds, the best one is used. This always
+    terminates: the last resort is an open room with the targets along its first rows, where one pull is always
+    possible.
 
     Args:
         boards: uint8 [B, H, W], written at the indices
         indices: int64 [N]
         keys: uint64 [B], see `stream_key`
-        numbers: int64 [B], counted up at the indices
+        numbers: int64 [B], incremented at the indices
         recipe: `Recipe`
     """
     number_boxes, low, high = recipe.boxes, recipe.low, recipe.high
@@ -367,7 +369,7 @@ def generate_boards(boards, indices, keys, numbers, recipe):  # type: ignore[no-
                     carved = _carve(random, floor, wanted, width, squares)
                 if carved <= number_boxes:
                     continue
-                for place in range(number_boxes + 1):  # shuffle as many as are needed: the targets and the player
+                for place in range(number_boxes + 1):  # shuffle only as many as needed: the targets and the player
                     other = place + _draw(random, carved - place)
                     for _ in range(4):
                         if _can_be_pulled(floor, squares[other] // width, squares[other] % width):
@@ -401,9 +403,9 @@ def generate_boards(boards, indices, keys, numbers, recipe):  # type: ignore[no-
 
 @numba.njit(cache=True)
 def choose_levels(boards, indices, keys, numbers, levels, level_out):  # type: ignore[no-untyped-def]
-    """Write one of ``levels`` uint8 [L, H, W], drawn by its stream, into each of the boards at ``indices``.
+    """Write one of ``levels`` uint8 [L, H, W], sampled by the board's stream, to each of the boards at ``indices``.
 
-    ``level_out`` int64 [B] is written: which of the levels it is. The other arguments are those of `generate_boards`.
+    ``level_out`` int64 [B] is written: the index of the level. The other arguments are those of `generate_boards`.
     """
     for index in indices:
         chosen = np.int64(_start(keys[index], numbers[index]) % np.uint64(len(levels)))

@@ -1,7 +1,7 @@
 """Sets of Sokoban levels: reading, checking and writing the Boxoban text format (the paper's section 5.1).
 
 A level is a block of rows of the characters ``# .$*@+`` (wall, floor, target, box, box on target, player, player on
-target). Blank lines and lines that begin with ``;`` separate levels.
+target). Blank lines and lines that start with ``;`` separate levels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thinker.envs.sokoban import engine
 from thinker.errors import UserError
 
 _NOT_LEVELS = {"license", "readme", "notice"}
-"""Names (without suffix, any case) of text files in a folder that accompany levels and hold none."""
+"""Names (without suffix, case-insensitive) of text files in a folder that are not level files."""
 _UNKNOWN = 255
 _CODES = np.full(256, _UNKNOWN, np.uint8)
 _CODES[list(engine.SYMBOLS.encode())] = np.arange(engine.NUM_TILES)
@@ -27,12 +27,12 @@ _SYMBOL_TABLE = engine.SYMBOLS.encode().ljust(256, b"?")
 
 
 class LevelError(UserError):
-    """Levels that cannot be read, played or generated; for a file the message names it, the line and the reason."""
+    """Levels that cannot be read, played or generated; errors in a file give its name, the line and the reason."""
 
 
 @dataclass(frozen=True)
 class LevelSet:
-    """Levels of one board size. ``boards``: uint8 [L, H, W] tile codes, read-only."""
+    """Levels of the same board size. ``boards``: uint8 [L, H, W] tile codes, read-only."""
 
     boards: np.ndarray
 
@@ -59,7 +59,7 @@ class LevelSet:
 
     @property
     def boxes(self) -> np.ndarray:
-        """Boxes of each level, int64 [L]."""
+        """The number of boxes in each level, int64 [L]."""
         return _count(self.boards, engine.BOX, engine.BOX_ON_TARGET)
 
     def text(self, index: int) -> str:
@@ -81,13 +81,13 @@ class LevelSet:
 
     @classmethod
     def load(cls, paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> LevelSet:
-        """Read a Boxoban file, a folder (its ``.txt`` files, sub-folders too, by name), or a list of them, in order.
+        """Read a Boxoban file, a folder (its ``.txt`` files, with subfolders, by name), or a list of them, in order.
 
-        Files of a folder called LICENSE, README or NOTICE are passed over; all others must hold levels.
+        Files called LICENSE, README or NOTICE in a folder are skipped; all others must contain levels.
         """
         listed: Sequence[str | PathLike[str]] = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
         if not listed:
-            raise LevelError("the list of level paths is empty; name at least one Boxoban file or folder")
+            raise LevelError("the list of level paths is empty; give at least one Boxoban file or folder")
         files = [file for path in listed for file in level_files(path)]
         parts = []
         for file in files:
@@ -118,7 +118,7 @@ def level_files(path: str | PathLike[str]) -> list[Path]:
         raise LevelError(f"{path}: no such file or folder; expected a Boxoban .txt file or a folder of them")
     files = sorted(file for file in path.rglob("*.txt") if file.is_file() and file.stem.lower() not in _NOT_LEVELS)
     if not files:
-        raise LevelError(f"{path}: the folder holds no level files (no .txt file in it or below it)")
+        raise LevelError(f"{path}: the folder contains no level files (no .txt file in it or its subfolders)")
     return files
 
 
@@ -130,7 +130,7 @@ def _parse(text: bytes, source: str) -> np.ndarray:
     starts: list[int] = []  # line number of each level's first row
     blocks: list[list[bytes]] = []
     inside = False
-    header = 0  # line number of a header that still waits for its board
+    header = 0  # line number of a header whose board has not followed yet
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(b";"):
             if header:
@@ -166,7 +166,7 @@ def _parse(text: bytes, source: str) -> np.ndarray:
         if (len(block), len(block[0])) != (height, width):
             raise LevelError(
                 f"{source}:{start}: this board is {len(block)}x{len(block[0])}, but the first one (line {starts[0]}) "
-                f"is {height}x{width}; all boards of a set must have one size"
+                f"is {height}x{width}; all boards of a set must have the same size"
             )
     codes = b"".join(row for block in blocks for row in block).translate(_CODE_TABLE)
     boards = np.frombuffer(codes, np.uint8).reshape(len(blocks), height, width)
@@ -198,11 +198,11 @@ def _first_problem(boards: np.ndarray) -> tuple[int, str] | None:
         return index, f"{found}; expected as many boxes as targets"
     if boxes[index] == 0:
         return index, "no box ('$') on the board"
-    return index, "already solved: every box stands on a target"
+    return index, "already solved: every box is on a target"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things in words: "1 box", "2 boxes"."""
+    """A number with its noun: "1 box", "2 boxes"."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of Sokoban boards: the sprites of the observations and, larger, those for people.
+"""Pictures of Sokoban boards: small sprites for observations and large ones for rendering.
 
 The 8-pixel sprites are tables of colour letters; the large ones are drawn by code from the same colours.
 """
@@ -50,7 +50,7 @@ _SMALL: Final = {
 
 @cache
 def observation_sprites(kind: ObservationKind) -> np.ndarray:
-    """The sprites that make up an observation, uint8 [7, C, P, P]: one-hot single pixels, or 8-pixel pictures."""
+    """The sprites of an observation, uint8 [7, C, P, P]: one-hot single pixels, or 8x8 pictures."""
     if kind == "tiles":
         return np.eye(engine.NUM_TILES, dtype=np.uint8).reshape(engine.NUM_TILES, engine.NUM_TILES, 1, 1)
     if kind == "rgb":
@@ -74,7 +74,7 @@ def _small_sprites() -> np.ndarray:
 
 @cache
 def tile_pictures() -> np.ndarray:
-    """How to draw each tile for people: uint8 [7, 32, 32, 3], read-only."""
+    """A picture of each tile for rendering: uint8 [7, 32, 32, 3], read-only."""
     sprites = np.empty((engine.NUM_TILES, RENDER_PIXELS, RENDER_PIXELS, 3), np.uint8)
     colour = {letter: np.array(value, np.uint8) for letter, value in _COLOURS.items()}
     y, x = np.mgrid[:RENDER_PIXELS, :RENDER_PIXELS]
@@ -126,7 +126,7 @@ def tile_pictures() -> np.ndarray:
 
 
 def render_board(board: np.ndarray) -> np.ndarray:
-    """A picture for people of one board uint8 [H, W]: uint8 [32 H, 32 W, 3]."""
+    """Render one board uint8 [H, W] as a picture uint8 [32 H, 32 W, 3]."""
     height, width = board.shape
     squares = tile_pictures()[board]  # [H, W, 32, 32, 3]
     return squares.swapaxes(1, 2).reshape(height * RENDER_PIXELS, width * RENDER_PIXELS, 3)
@@ -135,12 +135,12 @@ def render_board(board: np.ndarray) -> np.ndarray:
 def save_png(picture: np.ndarray, path: str | PathLike[str]) -> None:
     """Write a picture uint8 [height, width, 3] as a PNG file."""
     height, width, _ = picture.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in picture)  # each row says that it is not filtered
+    rows = b"".join(b"\0" + row.tobytes() for row in picture)  # 0 before each row: no filter
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits per channel, RGB
     parts = [b"\x89PNG\r\n\x1a\n", chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
     try:
         Path(path).write_bytes(b"".join(parts))

@@ -16,17 +16,17 @@ from thinker.interfaces import NodeOutput, PolicyAndValue
 class SokobanSimulator:
     """A `WorldModel` of ``thinker/Sokoban-v0``, on the CPU.
 
-    Hidden states are the boards, uint8 [B, H, W]; agents see them as one-hot planes [B, 7, H, W]. The step limit is not
-    part of it: an imagined episode ends only when its level is solved.
+    Hidden states are the boards, uint8 [B, H, W]; agents see them as one-hot planes [B, 7, H, W]. The step limit is
+    ignored: an imagined episode ends only when its level is solved.
     """
 
     num_actions = engine.NUM_ACTIONS
     device = torch.device("cpu")
 
     def __init__(self, observation_space: spaces.Box, policy_and_value: PolicyAndValue | None = None) -> None:
-        """Begin from observations of ``observation_space``, with tiles or rgb.
+        """A simulator for observations in ``observation_space``, tiles or rgb.
 
-        ``policy_and_value`` gets tensors on the CPU. Without it the policy is uniform and all values are 0.
+        ``policy_and_value`` receives tensors on the CPU. Without it the policy is uniform and all values are 0.
         """
         shape = observation_space.shape
         self._sprites = observation_sprites("tiles" if shape[:1] == (engine.NUM_TILES,) else "rgb")  # [7, C, P, P]
@@ -36,7 +36,7 @@ class SokobanSimulator:
         self._board_shape = (shape[1] // pixels, shape[2] // pixels)
         self.hidden_shape = (engine.NUM_TILES, *self._board_shape)
         self._policy_and_value = policy_and_value or _uniform
-        # One number per sprite is enough to tell them apart.
+        # One number per sprite is enough to distinguish them.
         weights = np.random.default_rng(0).integers(1, 2**31, self._sprites[0].size)
         self._weights = weights.reshape(self._sprites.shape[1:])
         self._sprite_keys = (self._sprites * self._weights).sum((1, 2, 3))  # [7]

@@ -23,16 +23,16 @@ _HASH_SHIFT = np.uint64(29)
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver found out about one level."""
+    """The solver's result for one level."""
 
     outcome: Outcome
     actions: np.ndarray  # int64 [steps], a shortest solution; empty unless solved
-    pushes: int  # steps of it that push a box
-    states: int  # positions that were looked at
+    pushes: int  # steps of the solution that push a box
+    states: int  # states visited
 
 
 def solve(board: np.ndarray, max_states: int = DEFAULT_MAX_STATES) -> Solution:
-    """Search a shortest solution of an unsolved board uint8 [H, W] among no more than ``max_states`` positions."""
+    """Search for a shortest solution of an unsolved board uint8 [H, W], visiting at most ``max_states`` states."""
     if board.dtype != np.uint8 or board.ndim != 2 or board.max() >= NUM_TILES:
         raise LevelError(f"expected a board of tile codes, uint8 [H, W]; got dtype {board.dtype}, shape {board.shape}")
     if max_states < 1:
@@ -55,7 +55,7 @@ def solve(board: np.ndarray, max_states: int = DEFAULT_MAX_STATES) -> Solution:
 
 @numba.njit(cache=True)
 def _live_squares(walls, targets, offsets):  # type: ignore[no-untyped-def]
-    """Squares from which a box that is alone on the board can be pushed onto a target, bool [squares]."""
+    """Squares from which a box alone on the board can be pushed onto a target, bool [squares]."""
     live = targets.copy()
     queue = np.empty(len(walls), np.int64)
     tail = 0
@@ -77,7 +77,7 @@ def _live_squares(walls, targets, offsets):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _slot(table, states, state):  # type: ignore[no-untyped-def]
-    """The slot of the hash table that holds ``state``, or the empty one where it belongs."""
+    """The slot of the hash table that contains ``state``, or the empty slot to insert it."""
     code = _HASH_START
     for value in state:
         code = (code ^ np.uint64(value)) * _HASH_MULTIPLIER
@@ -105,7 +105,7 @@ def _enlarged(array, capacity):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _push(state, hit, square):  # type: ignore[no-untyped-def]
-    """Move box ``hit`` of a state to ``square`` and keep the boxes in rising order."""
+    """Move box ``hit`` of a state to ``square`` and keep the boxes in ascending order."""
     last = len(state) - 2
     while hit > 0 and state[hit - 1] > square:
         state[hit] = state[hit - 1]
@@ -134,10 +134,10 @@ def _path(states, parents, last):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _search(start, walls, targets, live, offsets, max_states):  # type: ignore[no-untyped-def]
-    """Breadth-first search over states: the boxes' squares in rising order, then the player's, int16 [boxes + 1].
+    """Breadth-first search over states: the boxes' squares in ascending order, then the player's, int16 [boxes + 1].
 
     Returns the index of the outcome, the states of a shortest solution [steps + 1, boxes + 1] (only the first state
-    unless solved), and how many states were looked at.
+    unless solved), and the number of states visited.
     """
     boxes = len(start) - 1
     capacity = 1024

@@ -18,26 +18,26 @@ from thinker.errors import UserError
 
 GENERATED: Final = "generated"
 HELD_OUT_SEEDS: Final[dict[Split, int]] = {"validation": 20_231_210, "test": 20_231_216}
-"""Seeds of the generated held-out levels. Level sets and training episodes never share a stream, whatever the seeds."""
+"""Seeds of the generated held-out levels. Level sets and training episodes never share a stream, for any seeds."""
 HELD_OUT_COUNT: Final = 100_000
-"""How many generated held-out levels each split has."""
+"""The number of generated held-out levels in each split."""
 _FOLDERS: Final[dict[Split, str]] = {"validation": "valid", "test": "test"}
-"""What Boxoban calls the folders beside ``train``."""
+"""Boxoban's names of the folders next to ``train``."""
 
 
 @dataclass(frozen=True)
 class SokobanSpec(EnvironmentSpec):
-    """Sokoban, on generated levels or on those of Boxoban files."""
+    """Sokoban, on generated levels or levels from Boxoban files."""
 
-    size: int = 7  # height and width of generated boards, walls included: 5 to 20
-    boxes: int = 1  # boxes of generated levels: 1 to 8
+    size: int = 7  # height and width of generated boards, including walls: 5 to 20
+    boxes: int = 1  # boxes per generated level: 1 to 8
     reverse_moves: tuple[int, int] = (1, 2)  # difficulty of generated levels: how often a box is pulled away
     levels: str = GENERATED  # training levels: "generated", or a Boxoban file or folder
-    observation: ObservationKind = "tiles"  # one-hot planes of the board, or 8x8 pixels a square
+    observation: ObservationKind = "tiles"  # one-hot planes of the board, or 8x8 pixels per square
     max_steps: int = 60  # real steps after which a training episode is truncated
-    validation_levels: str | None = None  # a Boxoban file or folder; None: generated, or "valid" beside "train"
-    test_levels: str | None = None  # a Boxoban file or folder; None: generated, or "test" beside "train"
-    held_out_max_steps: int | None = None  # real steps of a validation or test episode; None: max_steps
+    validation_levels: str | None = None  # a Boxoban file or folder; None: generated, or "valid" next to "train"
+    test_levels: str | None = None  # a Boxoban file or folder; None: generated, or "test" next to "train"
+    held_out_max_steps: int | None = None  # maximum real steps of a validation or test episode; None: max_steps
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class SokobanSpec(EnvironmentSpec):
                 for file in level_files(source):
                     user = users.setdefault(file.resolve(), option)
                     if user != option:
-                        raise UserError(f"{file} is used for {option} and for {user}; give different files")
+                        raise UserError(f"{file} is used for {option} and for {user}; use different files")
 
     def _in_order(self, num_envs: int, levels: LevelSource) -> SokobanVectorEnv:
         """Environments that play ``levels`` once each, in their order."""
@@ -106,24 +106,24 @@ class SokobanSpec(EnvironmentSpec):
         return generate_levels(count, self.size, self.boxes, HELD_OUT_SEEDS[split], self.reverse_moves, first=first)
 
     def _held_out_source(self, split: Split) -> Path | None:
-        """The file or folder of a split's levels; None where they are generated."""
+        """The file or folder of a split's levels; None if they are generated."""
         given = self.validation_levels if split == "validation" else self.test_levels
         if given is not None:
             return Path(given)
         if self.levels == GENERATED:
             return None
         training = Path(self.levels)
-        beside = training.parent / _FOLDERS[split]
-        if training.name == "train" and beside.is_dir():
-            return beside
+        sibling = training.parent / _FOLDERS[split]
+        if training.name == "train" and sibling.is_dir():
+            return sibling
         raise UserError(
-            f"levels is {self.levels}, and there are no {split} levels beside it; give {split}_levels, a Boxoban file "
-            f'or folder with levels that training never sees, or put them into a folder "{_FOLDERS[split]}" beside '
+            f"levels is {self.levels}, and there are no {split} levels next to it; set {split}_levels to a Boxoban "
+            f'file or folder with levels that training never sees, or put them in a folder "{_FOLDERS[split]}" next to '
             f'"train"'
         )
 
     def _check_size(self, size: tuple[int, int], what: str) -> None:
-        """Held-out boards must be as large as those of training."""
+        """Raise an error unless held-out boards have the size of the training boards."""
         expected = board_size(self.size)
         if self.levels != GENERATED:
             expected = LevelSet.load(level_files(self.levels)[0]).size
@@ -135,4 +135,4 @@ class SokobanSpec(EnvironmentSpec):
 
 def _check_enough(split: Split, asked: int, found: int, where: str = "") -> None:
     if asked > found:
-        raise UserError(f"{asked} {split} levels were asked for, but there are only {found}{where}; ask for fewer")
+        raise UserError(f"{asked} {split} levels were requested, but there are only {found}{where}; request fewer")

@@ -17,46 +17,46 @@ from thinker.envs.sokoban.levels import board_text
 from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites, render_board, tile_pictures
 from thinker.errors import UserError
 
-if TYPE_CHECKING:  # it needs PyTorch, which playing does not
+if TYPE_CHECKING:  # the simulator needs PyTorch, the environment does not
     from thinker.envs.sokoban.simulator import SokobanSimulator
     from thinker.interfaces import PolicyAndValue
 
 NO_LEVEL = -1
-"""``info["level"]`` of a board that evaluation mode never had a level for."""
+"""``info["level"]`` of a board that has no level to play in evaluation mode."""
 RENDER_MODES = ("rgb_array", "ansi")
 
 
 def description() -> dict[str, Any]:
-    """The entries of ``metadata`` in which Sokoban describes itself, see `thinker.envs.spec`."""
+    """The entries of ``metadata`` that describe Sokoban, see `thinker.envs.spec`."""
     return {"success": "solved", "action_names": engine.ACTION_NAMES, "tile_pictures": tile_pictures()}
 
 
 class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """``num_envs`` boards of Sokoban, stepped together.
 
-    Actions: 0 no-op, 1 up, 2 down, 3 left, 4 right. Rewards, added up: -0.01 for every step, +1 for a box that comes
-    onto a target, -1 for one that leaves it, +10 for solving the level; the solving step so gives 10.99. Solving
-    terminates an episode, the step limit truncates it (solving in the very last step terminates only).
+    Actions: 0 no-op, 1 up, 2 down, 3 left, 4 right. Rewards are summed: -0.01 for every step, +1 for a box pushed onto
+    a target, -1 for one pushed off it, +10 for solving the level; the solving step gives 10.99. Solving terminates an
+    episode, the step limit truncates it (solving in the very last step only terminates it).
 
-    ``info`` always holds arrays over the boards, each with Gymnasium's ``_name`` mask: ``solved`` (this very step
-    solved a level, in every autoreset mode), ``level`` (the index in the level set, or the running count of this
-    board's generated levels) and ``boxes_on_target`` (both of the board that is now observed). Where an episode ends
-    in autoreset mode SAME_STEP, ``final_obs`` and ``final_info`` describe its end, laid out as by Gymnasium's own
+    ``info`` always contains arrays over the boards, each with Gymnasium's ``_name`` mask: ``solved`` (this step solved
+    a level, in every autoreset mode), ``level`` (the index in the level set, or the running count of this board's
+    generated levels) and ``boxes_on_target`` (both of the board that is now observed). Where an episode ends in
+    autoreset mode SAME_STEP, ``final_obs`` and ``final_info`` describe its end, in the format of Gymnasium's
     `SyncVectorEnv`.
 
     Evaluation mode, ``order="sequential"``: every level of the set is played exactly once. Board i plays the levels i,
     i + num_envs, i + 2 num_envs and so on; then it idles (reward 0, never ends again, ``info["evaluating"]`` False).
-    When all boards idle, ``evaluation_done`` is True. ``reset()`` of all boards begins anew.
+    When all boards idle, ``evaluation_done`` is True. ``reset()`` of all boards starts over.
 
     Args:
         num_envs: number of boards
-        size: height and width of generated boards, walls included, or (height, width); 5 to 20, default 10
-        boxes: boxes of generated levels, 1 to 8, default 4
+        size: height and width of generated boards, including walls, or (height, width); 5 to 20, default 10
+        boxes: boxes per generated level, 1 to 8, default 4
         levels: "generated", or a Boxoban file, a folder or a list of them, or a `LevelSet`
         observation: "tiles", one-hot planes uint8 (7, H, W) in the order wall, floor, target, box, box on target,
             player, player on target; or "rgb", uint8 (3, 8 H, 8 W)
         max_steps: steps after which an episode is truncated
-        order: "random" samples levels by each board's own seeded generator; "sequential" is evaluation mode
+        order: "random" samples levels with each board's own seeded generator; "sequential" is evaluation mode
         reverse_moves: difficulty of generated levels, see `generate_levels`; default (2, 10)
         autoreset_mode: SAME_STEP, NEXT_STEP or DISABLED, as in Gymnasium
         copy: False returns the internal arrays, which the next step overwrites
@@ -113,9 +113,9 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._streams = Streams(np.zeros(num_envs, np.uint64), np.zeros(num_envs, np.int64))
         self._level = np.full(num_envs, NO_LEVEL, np.int64)
         self._actions = np.zeros(num_envs, np.int64)
-        self._present = np.ones(num_envs, np.bool_)  # Gymnasium's mask of an info that every board has
+        self._present = np.ones(num_envs, np.bool_)  # Gymnasium's mask for an info that every board has
         self._ready = False
-        self._some_ended = False  # some board waits for the end of an episode to be followed by a reset
+        self._some_ended = False  # an episode has ended and its board has not been reset yet
 
     @property
     def evaluation_done(self) -> bool:
@@ -125,9 +125,9 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin new episodes on all boards, or on those of ``options={"reset_mask": bool [B]}``.
+        """Start new episodes on all boards, or on those of ``options={"reset_mask": bool [B]}``.
 
-        Board i gets the seed ``seed + i``, or the i-th of a list of seeds; without a seed the generators go on.
+        Board i gets the seed ``seed + i``, or the i-th of a list of seeds; without a seed the generators continue.
         """
         self._check_open()
         mask = self._reset_mask(options)
@@ -138,7 +138,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._ready = True
         self._begin(np.flatnonzero(mask))
         info = self._info(solved=np.zeros(self.num_envs, np.bool_))
-        if not mask.all():  # Gymnasium's layout: nothing is said of the boards that were not reset
+        if not mask.all():  # as in Gymnasium, boards that were not reset are masked out
             info = {name: mask.copy() if name.startswith("_") else values * mask for name, values in info.items()}
         return self._copied(self._boards.pictures), info
 
@@ -169,15 +169,15 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         )
 
     def snapshot(self, indices: Sequence[int] | np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """The exact state of all boards, or of those at ``indices``, as arrays of one row a board.
+        """The exact state of all boards, or of those at ``indices``, as arrays with one row per board.
 
-        It holds the boards, step counts, levels and generators; everything that follows is the same after `restore`.
+        It contains boards, step counts, levels and generators; after `restore` everything continues in the same way.
         """
         self._check_ready()
         return {name: array[self._board_indices(indices)].copy() for name, array in self._state().items()}
 
     def restore(self, snapshot: dict[str, np.ndarray], indices: Sequence[int] | np.ndarray | None = None) -> None:
-        """Put the rows of a `snapshot` back, onto all boards or those at ``indices``, wherever they came from."""
+        """Restore the rows of a `snapshot` to all boards or those at ``indices``, which may be other boards."""
         self._check_open()
         chosen = self._board_indices(indices)
         if not self._ready and len(np.unique(chosen)) < self.num_envs:
@@ -232,7 +232,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return chosen
 
     def _begin(self, indices: np.ndarray) -> None:
-        """Begin the next episode on the boards at ``indices``; in evaluation mode, idle where no level is left."""
+        """Start the next episode on the boards at ``indices``; in evaluation mode, idle if no level is left."""
         if self._sequence is not None:
             indices = self._idle_without_levels(self._sequence, indices)
         self._feed.deal(indices, self._streams, self._boards.tiles, self._level)
@@ -243,7 +243,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         has_next = sequence.has_next(indices, self._streams)
         without = indices[~has_next]
         self._boards.status[without] = engine.IDLE
-        fresh = without[self._streams.number[without] == 0]  # more boards than levels: show something
+        fresh = without[self._streams.number[without] == 0]  # more boards than levels: show the first level
         self._level[fresh] = NO_LEVEL
         self._boards.tiles[fresh] = sequence.first
         self._boards.steps[fresh] = 0
@@ -265,7 +265,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return info
 
     def _final_info(self, finished: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
-        """What Gymnasium's SyncVectorEnv says of episodes that ended, before their boards begin anew."""
+        """The final infos of ended episodes in the format of Gymnasium's SyncVectorEnv, before their boards reset."""
         final_obs = np.empty(self.num_envs, dtype=object)  # of None
         for index in finished.tolist():
             final_obs[index] = self._boards.pictures[index].copy()
@@ -318,7 +318,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return mask
 
     def _check_actions(self, actions: np.ndarray) -> None:
-        """Check the actions and put them into ``self._actions``, before anything changes."""
+        """Check the actions and copy them to ``self._actions`` before anything changes."""
         self._check_ready()
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
@@ -343,7 +343,7 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise error.ClosedEnvironmentError("this environment was closed; make a new one")
+            raise error.ClosedEnvironmentError("this environment was closed; create a new one")
 
     def _check_ready(self) -> None:
         self._check_open()

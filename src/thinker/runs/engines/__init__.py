@@ -1,1 +1,1 @@
-"""Engines decide in which order the parts of a run move."""
+"""Engines schedule the parts of a run."""

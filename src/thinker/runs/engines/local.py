@@ -1,9 +1,9 @@
 """The default engine: one process, synchronous and deterministic.
 
-The worker acts for an unroll and the agent learns from it; meanwhile the model is trained on what had been collected
-before. What the model has learned, and what the worker has seen, are exchanged only between unrolls, so that nothing is
-a race: however the two share the processor, a run comes out the same. In the random play at the beginning the model
-is trained with all threads, and the last bits of its weights depend on their number.
+The worker acts for an unroll and the agent learns from it; meanwhile the model is trained on the transitions collected
+before. Weights and transitions are exchanged only between unrolls, so there are no race conditions: the result of a run
+does not depend on the timing of the two threads. During the initial random play the model is trained with all threads,
+and the last bits of its weights depend on their number.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from thinker.world_model.trainer import ModelTrainer
 
 
 class LocalEngine:
-    """Moves the parts of ``run``."""
+    """Advances the parts of ``run``."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        # Where the model is trained while the worker acts; with one thread it is trained afterwards.
-        self._beside = ThreadPoolExecutor(1, "model-training") if run.settings.trains_beside else None
+        # Trains the model while the worker acts; with one thread the model is trained afterwards.
+        concurrently = run.settings.trains_model_concurrently
+        self._background = ThreadPoolExecutor(1, "model-training") if concurrently else None
 
     def advance(self) -> tuple[EndedEpisodes, dict[str, float]]:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
@@ -32,8 +33,8 @@ class LocalEngine:
             return self._explore(trainer)
         progress = min(run.real_steps / run.settings.total_steps, 1.0)
         training = None
-        if trainer is not None and self._beside is not None:
-            training = self._beside.submit(self._train_model, trainer)
+        if trainer is not None and self._background is not None:
+            training = self._background.submit(self._train_model, trainer)
         start = time.perf_counter()
         experience = run.worker.collect()
         run.real_steps += experience.episodes.real_steps
@@ -59,7 +60,7 @@ class LocalEngine:
         return experience.episodes, metrics
 
     def _explore(self, trainer: ModelTrainer) -> tuple[EndedEpisodes, dict[str, float]]:
-        """Random play, and the model's training on it with all threads."""
+        """Random play, followed by training of the model on it with all threads."""
         run, settings = self.run, self.run.settings
         start = time.perf_counter()
         experience = run.worker.explore(run.real_steps, settings.exploration_length)
@@ -76,15 +77,15 @@ class LocalEngine:
         run.seconds["act"] += acted - start
         run.seconds["wait"] += trained - acted
         run.seconds["model"] += trained - acted
-        return experience.episodes, _named_after_the_model(metrics)
+        return experience.episodes, _with_model_prefix(metrics)
 
     def _train_model(self, trainer: ModelTrainer) -> dict[str, float]:
         start = time.perf_counter()
         metrics = trainer.train(publish=False)
         self.run.seconds["model"] += time.perf_counter() - start
-        return _named_after_the_model(metrics)
+        return _with_model_prefix(metrics)
 
 
-def _named_after_the_model(metrics: dict[str, float]) -> dict[str, float]:
-    """The model's losses under names that differ from those of the agent's."""
+def _with_model_prefix(metrics: dict[str, float]) -> dict[str, float]:
+    """Rename the model's losses, so that they differ from those of the agent."""
     return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
