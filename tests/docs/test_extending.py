@@ -40,3 +40,8 @@ def test_an_example_runs_as_printed(title, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert EXPECTED[title] in done.stdout
+    if title == "A new agent":
+        command = [sys.executable, "-m", "thinker", "--plugin", "example", "eval", "tiny-agent", "--episodes", "4"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "4 test episodes" in done.stdout

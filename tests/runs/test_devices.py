@@ -55,7 +55,8 @@ def played(preset, device, folder):
         for name, tensor in network.state_dict().items()
     }
     assert {tensor.device.type for tensor in weights.values()} == {device}
-    returns = [evaluate_run(run, who).returns for who in ("agent", "base-policy")]
+    actors = ("agent",) if preset == "sokoban-raw" else ("agent", "base-policy")
+    returns = [evaluate_run(run, who).returns for who in actors]
     return {name: tensor.cpu() for name, tensor in weights.items()}, returns
 
 

@@ -16,6 +16,7 @@ from thinker.agents.settings import LearnerSettings
 from thinker.agents.trajectory import Trajectory, Unroll
 from thinker.agents.vtrace import Returns, generalised_advantages, v_trace
 from thinker.errors import UserError
+from thinker.nn.adam import adam_state, load_adam_state, make_adam
 from thinker.nn.scale import RunningScale
 
 REAL, PLANNING = "real", "planning"
@@ -39,17 +40,19 @@ class ActorCriticLearner:
     def __init__(self, network: AgentNetwork, settings: LearnerSettings, *, discount: float, seed: int = 0) -> None:
         if not 0 <= discount <= 1:
             raise UserError(f"discount is {discount}; it must lie between 0 and 1")
+        if settings.reward_scales(0.0).keys() != set(network.reward_names):
+            raise UserError(
+                f"the network learns from the rewards {network.reward_names}, but the settings have scales of "
+                f"{tuple(settings.reward_scales(0.0))}; override reward_scales() in the agent's spec"
+            )
         self.network = network
         self.settings = settings
         self.discount = discount
         self.updates = 0  # gradient steps so far
         self._generator = torch.Generator().manual_seed(seed)
-        self._optimiser = torch.optim.Adam(
-            network.parameters(),
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta_1, settings.adam_beta_2),
-            eps=settings.adam_epsilon,
-            fused=True,
+        betas = (settings.adam_beta_1, settings.adam_beta_2)
+        self._optimiser = make_adam(
+            network.parameters(), network.device, lr=settings.learning_rate, betas=betas, eps=settings.adam_epsilon
         )
         self._advantage_scale = RunningScale(range(len(network.reward_names))).to(network.device)
         self.loss_scales = {
@@ -130,9 +133,9 @@ class ActorCriticLearner:
         cut = (unroll.truncated & ~unroll.terminated).unsqueeze(-1)
         next_value = torch.where(cut, unroll.final_value, value[1:])
         stage_over = unroll.given.next_is_real[:-1]
-        kinds = value.shape[-1]
-        nothing_left = torch.stack((unroll.terminated, stage_over), -1)[..., :kinds]
-        over = torch.stack((unroll.terminated | unroll.truncated, stage_over), -1)[..., :kinds]
+        ends = {REAL: (unroll.terminated, unroll.terminated | unroll.truncated), PLANNING: (stage_over, stage_over)}
+        nothing_left = torch.stack([ends[name][0] for name in self.network.reward_names], -1)
+        over = torch.stack([ends[name][1] for name in self.network.reward_names], -1)
         return next_value, self.discount * ~nothing_left, ~over
 
     def _for_the_actor(self, unroll: Unroll, returns: Returns) -> Returns:
@@ -233,9 +236,8 @@ class ActorCriticLearner:
     def state_dict(self) -> dict[str, Tensor]:
         """The learner's complete state as a flat dict of tensors: network, optimiser, scales, generator."""
         state = {f"network/{name}": value for name, value in self.network.state_dict().items()}
-        for name, parameter in self.network.named_parameters():
-            for part, value in self._optimiser.state.get(parameter, {}).items():
-                state[f"optimiser/{name}/{part}"] = value
+        for name, parts in adam_state(self._optimiser, self.network).items():
+            state |= {f"optimiser/{name}/{part}": value for part, value in parts.items()}
         state |= {f"advantage_scale/{name}": value for name, value in self._advantage_scale.state_dict().items()}
         return {**state, "updates": torch.tensor(self.updates), "generator": self._generator.get_state()}
 
@@ -247,17 +249,8 @@ class ActorCriticLearner:
 
         self.network.load_state_dict(under("network/"))
         self._advantage_scale.load_state_dict(under("advantage_scale/"))
-        self._optimiser.state.clear()
-        for name, parameter in self.network.named_parameters():
-            saved = under(f"optimiser/{name}/")
-            if saved:
-                # The fused optimiser needs the averages in the parameter's memory format.
-                self._optimiser.state[parameter] = {
-                    part: torch.empty_like(parameter).copy_(value)
-                    if value.ndim
-                    else value.to(parameter.device, copy=True)
-                    for part, value in saved.items()
-                }
+        names = [name for name, _ in self.network.named_parameters()]
+        load_adam_state(self._optimiser, self.network, {name: under(f"optimiser/{name}/") for name in names})
         self.updates = int(state["updates"])
         self._generator.set_state(state["generator"].cpu())
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from thinker.augmented import Layout, ThinkerEnv
 from thinker.errors import UserError
 from thinker.nn.lstm_attention import Memory
+from thinker.nn.seeding import seeded
 
 LAST_REAL, LAST_IMAGINARY, LAST_RESET = 0, 1, 2
 """Columns of `AgentInput.last_action`."""
@@ -100,9 +101,9 @@ def final_layer(inputs: int, sizes: tuple[int, ...]) -> nn.Linear:
 
 def build_seeded(make: Callable[[], AgentNetwork], seed: int, device: torch.device) -> AgentNetwork:
     """A network whose weights depend only on ``seed``; the global random state is not changed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make().to(device)
+    with seeded(seed):
+        network = make()
+    return network.to(device)
 
 
 def observation_spaces(env: ThinkerEnv) -> dict[str, spaces.Box]:

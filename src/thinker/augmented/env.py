@@ -358,17 +358,18 @@ class ThinkerEnv(VectorEnv):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state``, saved by an environment with the same arguments.
 
-        Restore the real environments after this call: they may be reset here.
+        Restore the real environments before this call: the model is asked for the roots again, since a simulator keeps
+        nodes of its own.
         """
-        if self._step == 0 and state["nodes"]["hidden"] is not None:
-            self.reset()  # allocates the hidden states
+        self._observation, self._last_action = np.array(state["observation"]), np.array(state["last_action"])
+        if state["nodes"]["hidden"] is not None:
+            self._nodes.plant(self._observation, self._last_action)
         for name, array in state["tree"].items():
             getattr(self._tree, name)[...] = array
         self._nodes.load_state_dict(state["nodes"])
         self._last_transition = None
         self._real.load_state_dict(state["real"])
         self._step, self._stage = int(state["step"]), int(state["stage"])
-        self._observation, self._last_action = np.array(state["observation"]), np.array(state["last_action"])
         self._episodes.load_state_dict(state["episodes"])
         self._represent()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,18 +30,20 @@ COMMANDS = {
     "levels": Command("thinker.envs.sokoban.commands", "Levels", "generate, show and measure Sokoban levels"),
 }
 HELP = ("-h", "--help")
+PLUGIN = "--plugin"
 
 
 def overview() -> str:
     """The output of `thinker --help`."""
     lines = [
-        "usage: thinker COMMAND [OPTIONS]",
+        "usage: thinker [--plugin MODULE] COMMAND [OPTIONS]",
         "",
         "Reinforcement-learning agents that learn to plan.",
         "",
         *(f"  {name:<8} {command.summary}" for name, command in COMMANDS.items()),
         "",
         "thinker COMMAND --help explains a command. Start with: thinker demo, or thinker train",
+        "--plugin imports a module, also from the current folder, that adds types and presets of your own.",
     ]
     return "\n".join(lines)
 
@@ -48,6 +51,13 @@ def overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. User errors are printed without a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    while words and words[0] == PLUGIN:
+        if len(words) < 2:
+            print(f"thinker: {PLUGIN} needs the name of a module", file=sys.stderr)
+            return 2
+        if not _import_plugin(words[1]):
+            return 1
+        words = words[2:]
     if not words or words[0] in HELP:
         print(overview())
         return 0
@@ -62,6 +72,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"thinker: there is no command {words[0]!r}{hint}\n\n{overview()}", file=sys.stderr)
         return 2
     return _run(words[0], words[1:])
+
+
+def _import_plugin(module: str) -> bool:
+    """Import a module that registers types or presets; the current folder is searched, too."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".")[0]:
+            raise
+        print(f"thinker: {PLUGIN} {module}: there is no such module, also not in {os.getcwd()}", file=sys.stderr)
+        return False
+    return True
 
 
 def _run(name: str, arguments: list[str]) -> int:

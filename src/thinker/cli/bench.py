@@ -27,10 +27,13 @@ def bench_command(arguments: Sequence[str]) -> None:
 
 
 def _bench(preset_name: str, options: BenchOptions, settings: RunSettings) -> None:
+    from thinker.errors import UserError
     from thinker.runs.build import build_run
     from thinker.runs.engines.local import LocalEngine
     from thinker.world_model.spec import LearnedSpec
 
+    if not options.seconds > 0:
+        raise UserError(f"--seconds {options.seconds}: it must be greater than 0")
     if isinstance(settings.model, LearnedSpec):  # train the model at its full rate from the start
         training = dataclasses.replace(settings.model.training, warm_up_transitions=0)
         settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, training=training))

@@ -19,8 +19,8 @@ class Eval:
     """Name of the run."""
     stage_length: tuple[int, ...] = ()
     """Stage lengths K; default: as in training."""
-    who: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
-    """The actors: the agent, which plans, or the model's base policy without search."""
+    who: tuple[Literal["agent", "base-policy"], ...] = ()
+    """The actors: the agent, which plans, or the model's base policy without search; default: both."""
     episodes: int = 1000
     """Number of held-out episodes."""
     split: Literal["validation", "test"] = "test"
@@ -41,6 +41,7 @@ class Eval:
         from thinker.runs.evaluate import evaluate_run
         from thinker.runs.folder import RunFolder
         from thinker.runs.load import load_run
+        from thinker.world_model.spec import NoModelSpec
 
         for k in self.stage_length:
             if k < 1:
@@ -49,14 +50,12 @@ class Eval:
             raise UserError(f"--episodes {self.episodes}: it must be at least 1")
         run = load_run(RunFolder(self.root, self.run_name), device=self.device)
         budgets: list[tuple[Literal["agent", "base-policy"], int]] = []
-        for who in self.who:
+        both: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
+        for who in self.who or both[: 1 if isinstance(run.settings.model, NoModelSpec) else 2]:
             if who == "agent":
-                lengths = self.stage_length if run.settings.agent.acts_in() == "augmented" else ()
-                budgets += [("agent", k) for k in lengths or (run.search.stage_length,)]
-            elif run.settings.agent.acts_in() == "augmented":
+                budgets += [("agent", k) for k in self.stage_length or (run.search.stage_length,)]
+            else:
                 budgets.append(("base-policy", 1))
-        if not budgets:
-            raise UserError(f"{self.run_name} acts without a model, so it has no base policy; use --who agent")
         results = [
             (who, evaluate_run(run, who, split=self.split, stage_length=k, episodes=self.episodes, greedy=self.greedy))
             for who, k in budgets

@@ -38,8 +38,9 @@ def _train(preset_name: str, options: TrainOptions, settings: RunSettings) -> No
     name = options.run or preset_name
     loggers = []
     if options.wandb:
-        from thinker.runs.wandb_logger import WandbLogger
+        from thinker.runs.wandb_logger import WandbLogger, check_installed
 
+        check_installed()
         loggers.append(lambda folder: WandbLogger(name, folder, settings.to_dict()))
     summary = train(settings, options.root, name, preset=preset_name, fresh=options.fresh, loggers=loggers)
     _report(name, options.root, summary, searches=settings.agent.acts_in() == "augmented")

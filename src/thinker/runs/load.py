@@ -10,7 +10,10 @@ from thinker.runs.settings import settings_from_dict
 
 
 def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
-    """The run in ``folder`` at its last checkpoint. ``device`` overrides the one it was trained on."""
+    """The run in ``folder`` with the weights of its last checkpoint, to evaluate or watch it; `train` resumes it.
+
+    ``device`` overrides the one it was trained on.
+    """
     config = folder.read_config()
     if "settings" not in config:
         raise RunFolderError(f"{folder.config_path} has no settings; was this run created by another version?")
@@ -24,5 +27,5 @@ def load_run(folder: RunFolder, *, device: str | None = None) -> Run:
     if saved is None:
         raise RunFolderError(f"{folder.path} has no checkpoint yet; let `thinker train` run a little longer")
     run = build_run(settings, device=device)
-    run.load_state_dict(saved[1])
+    run.load_weights(saved[1])
     return run

@@ -18,7 +18,7 @@ from thinker.runs import registry
 from thinker.runs.build import build_model
 from thinker.runs.machine import Device, choose_device
 from thinker.runs.settings import SearchSettings
-from thinker.world_model.spec import BuiltModel, DualModelSpec, ModelSpec
+from thinker.world_model.spec import BuiltModel, DualModelSpec, ModelSpec, NoModelSpec
 from thinker.world_model.trainer import ModelTrainer
 
 Vectorization = Literal["auto", "sync", "async", "native"]
@@ -102,6 +102,8 @@ def make(  # type: ignore[misc]  # **options of the overloads covers all options
         mask=check_names("mask", mask, get_args(FeatureGroup)),
         extra=check_names("extra", extra, get_args(Extra)),
     )
+    if stage_length != 1 and (model == "none" or isinstance(model, NoModelSpec)):
+        raise UserError(f"there is no model to search, so stage_length must be 1, not {stage_length}")
     built = _model(
         model,
         envs,
@@ -126,6 +128,8 @@ def make(  # type: ignore[misc]  # **options of the overloads covers all options
 
 def _make_envs(env: EnvironmentSource, num_envs: int, vectorization: str, options: dict[str, Any]) -> VectorEnv:
     if isinstance(env, VectorEnv):
+        if options or vectorization != "auto":
+            raise UserError("env_options and vectorization are for environments that make() creates, not a VectorEnv")
         return env
     if num_envs < 1:
         raise UserError(f"num_envs is {num_envs}; it must be at least 1, or None for the single view")

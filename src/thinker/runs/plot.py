@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from thinker.errors import UserError
+from thinker.runs.folder import RunFolder
 from thinker.runs.metrics import MINUTES, STEP, read_metrics
 
 XAxis = Literal["steps", "minutes"]
@@ -176,8 +177,8 @@ def _groups_by_seed(folders: Sequence[Path]) -> dict[str, list[Path]]:
     """Group runs by all settings except the seed; a run without settings is its own group."""
     groups: dict[str, list[Path]] = {}
     for folder in folders:
-        config = folder / "config.json"
-        settings = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {"folder": str(folder)}
+        run = RunFolder(folder.parent, folder.name)
+        settings: dict[str, Any] = run.read_config() if run.config_path.exists() else {"folder": str(folder)}
         settings.get("settings", settings).pop("seed", None)
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(folder)
     labelled: dict[str, list[Path]] = {}

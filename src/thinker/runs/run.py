@@ -15,7 +15,7 @@ from thinker.interfaces import Actor
 from thinker.planners import BasePolicy
 from thinker.runs.settings import Agent, AgentLearner, RunSettings, SearchSettings
 from thinker.runs.worker import Worker
-from thinker.world_model.spec import BuiltModel
+from thinker.world_model.spec import BuiltModel, NoModelSpec
 from thinker.world_model.trainer import ModelTrainer
 
 Who = Literal["agent", "base-policy"]
@@ -76,6 +76,8 @@ class Run:
         """``envs`` with this run's world model, for evaluation; ``stage_length`` may differ from the run's."""
         if stage_length is not None and stage_length < 1:
             raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no imaginary steps)")
+        if stage_length not in (None, 1) and self.settings.agent.acts_in() == "raw":
+            raise UserError(f"this run's agent acts without a model, so its stage length is 1, not {stage_length}")
         mine = self.worker.env.envs.single_observation_space
         if envs.single_observation_space != mine:
             raise UserError(
@@ -90,6 +92,8 @@ class Run:
     def actor(self, env: ThinkerEnv, who: Who = "agent", *, seed: int = 0, greedy: bool = False) -> Actor:
         """A new actor for ``env``, independent of the one used in training."""
         if who == "base-policy":
+            if isinstance(self.settings.model, NoModelSpec):
+                raise UserError("this run has no model and therefore no base policy; only its agent can act")
             return BasePolicy(env, seed=seed, greedy=greedy)
         return self.agent.actor(env, seed=seed, greedy=greedy)
 
@@ -113,6 +117,16 @@ class Run:
             "learner": self.learner.state_dict() if self.learner is not None else None,
             "trainer": self.trainer.state_dict() if self.trainer is not None else None,
         }
+
+    def load_weights(self, state: dict[str, Any]) -> None:
+        """Load only what acting depends on from a state of `state_dict`; training cannot be continued from there."""
+        self.real_steps = state["real_steps"]
+        self.seconds = dict(state["seconds"])
+        if self.learner is not None:
+            self.learner.load_state_dict(state["learner"])
+        if self.trainer is not None:
+            self.trainer.network.load_state_dict(state["trainer"]["network"])
+        self.publish()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from the state of a run with the same settings."""

@@ -109,6 +109,10 @@ class EvaluationSettings:
     seed: int = 20_231_210  # random seed of the actor
 
 
+LARGEST_SEED = 999_999_999
+"""Seeds above are those of held-out episodes of Gymnasium environments."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """One training run."""
@@ -138,12 +142,29 @@ class RunSettings:
         _at_least(1, "evaluation.episodes", self.evaluation.episodes)
         _at_least(1, "evaluation.num_envs", self.evaluation.num_envs)
         _at_least(0, "evaluation.every", self.evaluation.every)
+        self._check_combination()
+        if self.seed > LARGEST_SEED:
+            raise UserError(f"seed is {self.seed}; it must be at most {LARGEST_SEED}: higher seeds are held out")
+        if not self.exploration_ratio >= 0 or not self.checkpoint_minutes >= 0:
+            raise UserError(
+                f"exploration_ratio is {self.exploration_ratio}, checkpoint_minutes is {self.checkpoint_minutes}; both "
+                f"must be at least 0"
+            )
+        if self.exploration_steps and not isinstance(self.model, LearnedSpec):
+            raise UserError(
+                f"exploration_steps is {self.exploration_steps}, but random play trains a model, and "
+                f"{type(self.model).__name__} is not trained; set exploration_steps to 0"
+            )
+        if self.exploration_steps >= self.real_steps:
+            raise UserError(
+                f"exploration_steps is {self.exploration_steps}, so the whole run of {self.real_steps} real steps "
+                f"would be random play; set exploration_steps to {self.real_steps // 10} or so"
+            )
         if self.annealing_steps is not None and self.annealing_steps < self.real_steps:
             raise UserError(
                 f"annealing_steps is {self.annealing_steps}: the learning rates would be 0 from there on, before the "
                 f"end of the run at real_steps {self.real_steps}; set both, or set annealing_steps to None"
             )
-        self._check_combination()
 
     def _check_combination(self) -> None:
         """Raise an error if environment, model and agent do not fit together."""
@@ -151,6 +172,10 @@ class RunSettings:
         if self.agent.acts_in() == "raw" and self.search.stage_length != 1:
             raise UserError(
                 f"{agent} acts in the raw MDP, so search.stage_length must be 1, not {self.search.stage_length}"
+            )
+        if self.agent.acts_in() == "raw" and not isinstance(self.model, NoModelSpec):
+            raise UserError(
+                f"{agent} acts in the raw MDP and does not use {model}; use the model type none, NoModelSpec"
             )
         if self.agent.acts_in() == "augmented" and isinstance(self.model, NoModelSpec):
             fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]

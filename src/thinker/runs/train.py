@@ -57,6 +57,7 @@ def train(
     place = RunFolder(root, name)
     if fresh or not place.config_path.exists():  # find errors before the folder is created
         settings.environment.check()
+        check_held_out(settings)
         run = build_run(settings)
     config = {"preset": preset, "settings": settings.to_dict()}
     with place.open(config, fresh=fresh) as folder:
@@ -85,6 +86,13 @@ def train(
             summary = _loop(LocalEngine(run), recent, folder, writer, progress, stop)
         folder.write_summary(summary)
         return summary
+
+
+def check_held_out(settings: RunSettings) -> None:
+    """Raise an error if there are fewer validation episodes than the evaluations need."""
+    evaluation = settings.evaluation
+    num_envs = min(evaluation.num_envs, evaluation.episodes)
+    settings.environment.held_out("validation", num_envs, evaluation.episodes).close()
 
 
 def _loop(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
+import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,21 @@ from typing import Any
 from thinker.errors import UserError
 
 PROJECT = "thinker"
+IDENTITY = "wandb_id.txt"
+
+
+def check_installed() -> None:
+    """Raise an error if the package is missing."""
+    if importlib.util.find_spec("wandb") is None:
+        raise UserError('--wandb needs the package wandb; pip install "thinker[wandb]"')
+
+
+def _identity(folder: Path) -> str:
+    """The id of the W&B run, drawn once per run folder."""
+    path = folder / IDENTITY
+    if not path.exists():
+        path.write_text(secrets.token_hex(8), encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
 
 
 class WandbLogger:
@@ -20,16 +37,14 @@ class WandbLogger:
     """
 
     def __init__(self, name: str, folder: Path, config: Mapping[str, Any]) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise UserError('--wandb needs the package wandb; pip install "thinker[wandb]"') from error
-        identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+        check_installed()
+        import wandb
+
         settings = wandb.Settings(silent=True)
         self._run = wandb.init(
-            project=PROJECT,
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=name,
-            id=identity,
+            id=_identity(folder),
             resume="allow",
             dir=str(folder),
             config=dict(config),

@@ -143,8 +143,8 @@ class Worker:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from the state of a worker that was created in the same way."""
-        self.env.load_state_dict(state["env"])
         restore_environments(self.env.envs, state["environments"])
+        self.env.load_state_dict(state["env"])
         self.actor.load_state_dict(state["actor"])
         self._take_buffer()
         if state["abandoned_episodes"]:

@@ -15,6 +15,7 @@ from torch import nn
 
 from thinker.errors import UserError
 from thinker.nn.blocks import initialise
+from thinker.nn.seeding import seeded
 from thinker.nn.sizes import ModelSize, TilesSize, size_for
 from thinker.world_model.acting import Network
 from thinker.world_model.architecture import ModelArchitecture
@@ -74,8 +75,7 @@ def _build(
 ) -> Network:
     if num_actions < 1:
         raise UserError(f"num_actions must be at least 1, got {num_actions}")
-    with CPU, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         architecture = ModelArchitecture(observation_space, num_actions, size_for(observation_space, size))
         network = make(architecture)
         if isinstance(architecture.size, TilesSize):  # images and vectors keep PyTorch's default initialisation

@@ -95,6 +95,10 @@ class EnvSimulator:
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         """Step a copy of each node's environment."""
         first = len(self._nodes)
+        if int(hidden.max()) >= first:
+            raise RuntimeError(
+                "a simulator's nodes are not saved: a search can only be resumed at the start of a stage"
+            )
         rewards, terminated = [], []
         for slot, a in zip(hidden[:, 0].tolist(), action.tolist()):
             row, node = self._nodes[slot]

@@ -13,14 +13,12 @@ from torch import nn
 
 from thinker.errors import UserError
 from thinker.interfaces import RealTransition
+from thinker.nn.adam import adam_state, load_adam_state, make_adam
 from thinker.world_model.acting import ActingCopy
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.losses import model_losses
 from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
-
-FUSED_ADAM_DEVICES = ("cpu", "cuda")
-"""Devices with fused Adam in PyTorch 2.4 and later."""
 
 
 class ModelDivergedError(UserError, FloatingPointError):
@@ -136,13 +134,12 @@ class ModelTrainer:
         self._metrics: dict[str, float] = {}
         self._scales = {name: settings.loss_scales[name] for name in network.loss_names}
         self._device = network.device
-        self._fused = self._device.type in FUSED_ADAM_DEVICES
-        self._optimizer = torch.optim.Adam(
+        self._optimizer = make_adam(
             [{"params": parameters, "name": name} for name, parameters in network.parameter_groups().items()],
+            self._device,
             lr=settings.learning_rate,
             betas=settings.adam_betas,
             eps=settings.adam_epsilon,
-            fused=self._fused,
         )
 
     @property
@@ -199,11 +196,7 @@ class ModelTrainer:
         """
         return {
             "network": dict(self.network.state_dict()),
-            "optimizer": {
-                name: dict(self._optimizer.state[parameter])
-                for name, parameter in self.network.named_parameters()
-                if parameter in self._optimizer.state
-            },
+            "optimizer": adam_state(self._optimizer, self.network),
             "replay": self.replay.state_dict(),
             "collected_transitions": self.collected_transitions,
             "trained_transitions": self.trained_transitions,
@@ -215,16 +208,7 @@ class ModelTrainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state``, saved by a trainer with the same arguments."""
         self.network.load_state_dict(state["network"])
-        self._optimizer.state.clear()
-        for name, parameter in self.network.named_parameters():
-            if name in state["optimizer"]:
-                saved = state["optimizer"][name]
-                self._optimizer.state[parameter] = {
-                    "step": saved["step"].to(self._device if self._fused else "cpu", copy=True),
-                    # In the parameter's memory format.
-                    "exp_avg": torch.empty_like(parameter).copy_(saved["exp_avg"]),
-                    "exp_avg_sq": torch.empty_like(parameter).copy_(saved["exp_avg_sq"]),
-                }
+        load_adam_state(self._optimizer, self.network, state["optimizer"])
         self.replay.load_state_dict(state["replay"])
         self.collected_transitions = state["collected_transitions"]
         self.trained_transitions = state["trained_transitions"]
