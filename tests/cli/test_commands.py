@@ -93,8 +93,9 @@ def test_a_test_repeats_what_training_has_logged(words, root):
 
 
 def test_an_agent_without_planning_is_tested_without_it(words):
-    table = rows(words("eval", "raw", "--stage-length", 1, 4, "--episodes", 5, "--device", "cpu"))
+    table = rows(words("eval", "raw", "--episodes", 5, "--device", "cpu"))
     assert [row[:2] for row in table[1:]] == [["agent", "1"]]
+    assert "stage length is 1, not 4" in words("eval", "raw", "--stage-length", 4, status=1)
     problem = words("eval", "raw", "--who", "base-policy", status=1)
     assert "base" in problem
 

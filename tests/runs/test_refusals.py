@@ -18,7 +18,7 @@ from thinker.runs.folder import RunFolder, write_json
 from thinker.runs.load import load_run
 from thinker.runs.plot import plot_runs
 from thinker.runs.train import train
-from thinker.world_model import DualModelSpec, LearnedValuesSimulatorSpec, SimulatorSpec
+from thinker.world_model import DualModelSpec, LearnedValuesSimulatorSpec
 
 
 class Unrepeatable(gym.Env):
@@ -81,7 +81,6 @@ def test_too_many_held_out_episodes_are_refused_before_there_is_a_folder(tmp_pat
         ({"exploration_ratio": -3.0}, "at least 0"),
         ({"checkpoint_minutes": float("nan")}, "at least 0"),
         ({"seed": 1_000_000_000}, "higher seeds are held out"),
-        ({"model": SimulatorSpec()}, "set exploration_steps to 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, message):

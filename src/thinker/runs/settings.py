@@ -150,12 +150,7 @@ class RunSettings:
                 f"exploration_ratio is {self.exploration_ratio}, checkpoint_minutes is {self.checkpoint_minutes}; both "
                 f"must be at least 0"
             )
-        if self.exploration_steps and not isinstance(self.model, LearnedSpec):
-            raise UserError(
-                f"exploration_steps is {self.exploration_steps}, but random play trains a model, and "
-                f"{type(self.model).__name__} is not trained; set exploration_steps to 0"
-            )
-        if self.exploration_steps >= self.real_steps:
+        if isinstance(self.model, LearnedSpec) and self.exploration_steps >= self.real_steps:
             raise UserError(
                 f"exploration_steps is {self.exploration_steps}, so the whole run of {self.real_steps} real steps "
                 f"would be random play; set exploration_steps to {self.real_steps // 10} or so"
