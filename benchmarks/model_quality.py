@@ -22,7 +22,7 @@ import torch
 import thinker.envs  # noqa: F401 - registers the environments
 from thinker.augmented import ThinkerEnv
 from thinker.interfaces import NO_ACTION, WorldModel
-from thinker.world_model import DualModelSpec, SingleModelSpec
+from thinker.world_model import DualModelSpec, ModelContext, SingleModelSpec
 from thinker.world_model.trainer import board_settings
 
 STEPS = 5
@@ -118,13 +118,15 @@ def main() -> None:
     }
     envs = gym.make_vec("thinker/Sokoban-v0", options.envs, vectorization_mode="vector_entry_point", **env_options)
     built = spec.build(
-        envs.single_observation_space,
-        envs.single_action_space,
-        num_envs=options.envs,
-        discount=0.97,
-        total_transitions=options.transitions,
-        seed=options.seed,
-        device=torch.device("cpu"),
+        ModelContext(
+            envs.single_observation_space,
+            envs.single_action_space,
+            num_envs=options.envs,
+            discount=0.97,
+            total_transitions=options.transitions,
+            seed=options.seed,
+            device=torch.device("cpu"),
+        )
     )
     model, trainer = built.for_envs(envs, predict_states=True), built.trainer
     env = ThinkerEnv(envs, model, stage_length=1, discount=0.97, sink=trainer, seed=options.seed)

@@ -16,6 +16,7 @@ from tests.world_model.networks_support import KINDS, NUM_ACTIONS, random_observ
 from thinker.interfaces import NO_ACTION, RealTransition
 from thinker.nn.sizes import VectorSize
 from thinker.world_model import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec, SingleModelSpec, TrainerSettings
+from thinker.world_model.spec import ModelContext
 from thinker.world_model.trainer import ModelTrainer
 
 NUM_ENVS = 2
@@ -33,7 +34,7 @@ def build(name: str, kind: str, device: str):
     space, size = KINDS[kind]
     spec = SPECS[name](size=size, precision="float32", replay_capacity=100, training=TRAINING)
     arguments = {"num_envs": NUM_ENVS, "discount": 0.9, "total_transitions": 100, "seed": 3}
-    return spec.build(space, spaces.Discrete(NUM_ACTIONS), device=torch.device(device), **arguments)
+    return spec.build(ModelContext(space, spaces.Discrete(NUM_ACTIONS), device=torch.device(device), **arguments))
 
 
 def collect(trainer: ModelTrainer, kind: str, steps: int, seed: int = 0) -> None:
@@ -128,7 +129,7 @@ def test_learned_values_on_a_device_serve_a_simulator_on_the_cpu() -> None:
     arguments = {"num_envs": NUM_ENVS, "discount": 0.9, "total_transitions": None, "seed": 3}
     spaces_ = envs.single_observation_space, envs.single_action_space
     with fake_cuda():
-        built = spec.build(*spaces_, device=torch.device("cuda"), **arguments)
+        built = spec.build(ModelContext(*spaces_, device=torch.device("cuda"), **arguments))
         assert all(parameter.is_cuda for parameter in built.trainer.network.parameters())
         model = built.for_envs(envs)
         root = model.root(observation, torch.full((NUM_ENVS,), NO_ACTION))
@@ -141,7 +142,9 @@ def test_no_model_is_on_its_device() -> None:
     with fake_cuda():
         arguments = {"num_envs": 1, "discount": 0.9, "total_transitions": None, "seed": 0}
         device = torch.device("cuda")
-        model = NoModelSpec().build(spaces.Box(0, 1, (3,)), spaces.Discrete(2), device=device, **arguments)
+        model = NoModelSpec().build(
+            ModelContext(spaces.Box(0, 1, (3,)), spaces.Discrete(2), device=device, **arguments)
+        )
         root = model.for_envs(None).root(torch.zeros(4, 3, device="cuda"), torch.zeros(4, dtype=torch.int64))
         assert all(tensor.is_cuda for tensor in vars(root).values() if tensor is not None)
 

@@ -29,6 +29,7 @@ from thinker.world_model import (
 )
 from thinker.world_model.build import build_dual, build_single, build_value_policy
 from thinker.world_model.simulator import EnvSimulator
+from thinker.world_model.spec import ModelContext
 
 SMALL = VectorSize(channels=8)
 CPU = torch.device("cpu")
@@ -53,7 +54,7 @@ def cart_poles(num_envs: int = 3) -> SyncVectorEnv:
 def built(spec: ModelSpec, **changes) -> BuiltModel:
     env = gym.make("CartPole-v1")
     arguments = {"num_envs": 3, "discount": 0.9, "total_transitions": None, "seed": 4, "device": CPU, **changes}
-    return spec.build(env.observation_space, env.action_space, **arguments)
+    return spec.build(ModelContext(env.observation_space, env.action_space, **arguments))
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -118,7 +119,7 @@ def test_the_settings_arrive_at_replay_and_trainer() -> None:
 def test_stacked_frames_are_kept_once_where_they_follow_each_other(shape: tuple[int, ...], frame_stack: int) -> None:
     spec = DualModelSpec(size=ImageSize(channels=2, unroll_blocks=1, stacked_frames=4), replay_capacity=60)
     arguments = {"num_envs": 1, "discount": 0.9, "total_transitions": None, "seed": 0, "device": CPU}
-    model = spec.build(spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(3), **arguments)
+    model = spec.build(ModelContext(spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(3), **arguments))
     assert model.trainer.replay.frame_stack == frame_stack
 
 
@@ -157,7 +158,7 @@ def test_a_simulator_with_learned_values_uses_what_its_trainer_publishes() -> No
 def test_actions_that_are_not_discrete_are_refused(name: str) -> None:
     arguments = {"num_envs": 1, "discount": 0.9, "total_transitions": None, "seed": 0, "device": CPU}
     with pytest.raises(UnsupportedError, match="needs a Discrete action space, not Box"):
-        SPECS[name].build(spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), **arguments)
+        SPECS[name].build(ModelContext(spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), **arguments))
 
 
 def test_unknown_sizes_are_refused_before_anything_is_built() -> None:
@@ -207,6 +208,8 @@ def test_specs_can_be_changed_and_compared() -> None:
 def test_models_of_every_kind_of_observation_are_built() -> None:
     for space, size in KINDS.values():
         arguments = {"num_envs": 2, "discount": 0.9, "total_transitions": None, "seed": 0, "device": CPU}
-        model = DualModelSpec(size=size, replay_capacity=100).build(space, spaces.Discrete(3), **arguments)
+        model = DualModelSpec(size=size, replay_capacity=100).build(
+            ModelContext(space, spaces.Discrete(3), **arguments)
+        )
         observation = random_observations(space, (2,), np.random.default_rng(0))
         model.for_envs(None).root(observation, torch.tensor([0, NO_ACTION]))

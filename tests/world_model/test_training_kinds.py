@@ -21,6 +21,7 @@ from thinker.world_model import (
     SingleModelSpec,
     TrainerSettings,
 )
+from thinker.world_model.spec import ModelContext
 
 BOXOBAN = Path(__file__).parents[3] / "shared" / "boxoban" / "unfiltered" / "test"
 TRAINING = TrainerSettings(warm_up_transitions=24, batch_size=4, unroll_length=3, replay_ratio=3)
@@ -38,7 +39,9 @@ def sokoban(**options) -> VectorEnv:
 def train_a_little(spec: ModelSpec, envs: VectorEnv, real_steps: int) -> dict[str, float]:
     arguments = {"num_envs": envs.num_envs, "discount": 0.97, "total_transitions": None, "seed": 0}
     device = torch.device("cpu")
-    model = spec.build(envs.single_observation_space, envs.single_action_space, device=device, **arguments)
+    model = spec.build(
+        ModelContext(envs.single_observation_space, envs.single_action_space, device=device, **arguments)
+    )
     env = ThinkerEnv(envs, model.for_envs(envs), stage_length=3, max_depth=2, sink=model.trainer, seed=0)
     random = np.random.default_rng(0)
     env.reset()

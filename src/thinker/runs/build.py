@@ -11,7 +11,7 @@ from thinker.runs import machine
 from thinker.runs.run import Run
 from thinker.runs.settings import RunSettings, SearchSettings
 from thinker.runs.worker import Worker
-from thinker.world_model.spec import BuiltModel, ModelSpec, NoModelSpec
+from thinker.world_model.spec import BuiltModel, ModelContext, ModelSpec, NoModelSpec
 
 RAW = SearchSettings(stage_length=1, observe=("real_state",))
 """The raw MDP as an augmented MDP: stages of one step, no imaginary steps, only the real state is observed."""
@@ -28,13 +28,15 @@ def build_model(
 ) -> BuiltModel:
     """The world model for ``envs``, with its trainer if it is learned."""
     return spec.build(
-        envs.single_observation_space,
-        envs.single_action_space,
-        num_envs=envs.num_envs,
-        discount=discount,
-        total_transitions=total_transitions,
-        seed=seed,
-        device=device,
+        ModelContext(
+            envs.single_observation_space,
+            envs.single_action_space,
+            num_envs=envs.num_envs,
+            discount=discount,
+            total_transitions=total_transitions,
+            seed=seed,
+            device=device,
+        )
     )
 
 

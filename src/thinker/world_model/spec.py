@@ -48,6 +48,19 @@ class BuiltLearnedModel(BuiltModel):
     trainer: ModelTrainer
 
 
+@dataclass(frozen=True)
+class ModelContext:
+    """What a model is built for."""
+
+    observation_space: Space  # of a single environment, not of the vector environment
+    action_space: Space  # likewise
+    num_envs: int  # real environments whose transitions the trainer receives
+    discount: float  # γ of the real MDP
+    total_transitions: int | None  # real transitions of the whole run, over which the trainer anneals; None: constant
+    seed: int  # of the weights and of what is drawn from the replay; the same weights on every device
+    device: torch.device  # where the networks compute
+
+
 class ModelSpec(ABC):
     """The world model that the agent searches."""
 
@@ -57,27 +70,8 @@ class ModelSpec(ABC):
         """Whether the model can predict the states of imagined nodes."""
 
     @abstractmethod
-    def build(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        num_envs: int,
-        discount: float,
-        total_transitions: int | None,
-        seed: int,
-        device: torch.device,
-    ) -> BuiltModel:
-        """Build the model with new weights, for the spaces of a single environment.
-
-        Args:
-            observation_space, action_space: of one environment, not of the vector environment.
-            num_envs: number of real environments that the trainer receives transitions from.
-            discount: γ of the real MDP.
-            total_transitions: real transitions of the whole run, for annealing; None: no annealing.
-            seed: of the initial weights and the sampling from the replay; the same on every device.
-            device: where the networks compute.
-        """
+    def build(self, context: ModelContext) -> BuiltModel:
+        """Build the model with new weights."""
 
 
 def _size_from_words(words: list[str]) -> str | None:
@@ -113,32 +107,23 @@ class LearnedSpec(ModelSpec, Generic[Network]):
         if isinstance(self.size, str):
             named_size(self.size)
 
-    def build(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        num_envs: int,
-        discount: float,
-        total_transitions: int | None,
-        seed: int,
-        device: torch.device,
-    ) -> BuiltLearnedModel:
-        network = self._network(observation_space, _num_actions(action_space), seed, device)
+    def build(self, context: ModelContext) -> BuiltLearnedModel:
+        observation_space, training = context.observation_space, self.training
+        network = self._network(observation_space, _num_actions(context.action_space), context.seed, context.device)
         acting = ActingCopy(network, self.precision)
         replay = Replay(
             self.replay_capacity,
-            num_envs=num_envs,
+            num_envs=context.num_envs,
             observation_space=observation_space,
             num_actions=network.num_actions,
-            discount=discount,
-            unroll_length=self.training.unroll_length,
-            return_length=self.training.return_length,
-            priority_exponent=self.training.priority_exponent,
+            discount=context.discount,
+            unroll_length=training.unroll_length,
+            return_length=training.return_length,
+            priority_exponent=training.priority_exponent,
             frame_stack=_frame_stack(observation_space, size_for(observation_space, self.size)),
-            seed=seed,
+            seed=context.seed,
         )
-        return self._built(acting, ModelTrainer(network, replay, self.training, total_transitions, acting=(acting,)))
+        return self._built(acting, ModelTrainer(network, replay, training, context.total_transitions, acting=(acting,)))
 
     @abstractmethod
     def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> Network:
@@ -212,17 +197,7 @@ class SimulatorSpec(ModelSpec):
     def predicts_states(self) -> bool:
         return True
 
-    def build(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        num_envs: int,
-        discount: float,
-        total_transitions: int | None,
-        seed: int,
-        device: torch.device,
-    ) -> BuiltModel:
+    def build(self, context: ModelContext) -> BuiltModel:
         return _BuiltSimulator()
 
 
@@ -234,18 +209,8 @@ class NoModelSpec(ModelSpec):
     def predicts_states(self) -> bool:
         return False
 
-    def build(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        num_envs: int,
-        discount: float,
-        total_transitions: int | None,
-        seed: int,
-        device: torch.device,
-    ) -> BuiltModel:
-        return _BuiltNothing(NoModel(_num_actions(action_space), device))
+    def build(self, context: ModelContext) -> BuiltModel:
+        return _BuiltNothing(NoModel(_num_actions(context.action_space), context.device))
 
 
 class _BuiltNetwork(BuiltLearnedModel):
