@@ -61,7 +61,7 @@ def played(preset, device, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["sokoban-quick", "sokoban-simulator", "sokoban-raw", "cartpole"])
+@pytest.mark.parametrize("preset", ["sokoban-quick", "sokoban-raw", "cartpole"])
 def test_a_run_on_a_gpu_mixes_no_devices_and_equals_one_on_the_cpu(preset, tmp_path):
     weights, returns = played(preset, "cpu", tmp_path)
     with fake_cuda():
