@@ -155,3 +155,12 @@ def test_the_scales_of_rewards_must_be_those_of_the_network():
 
     with pytest.raises(UserError, match="override reward_scales"):
         ActorCriticLearner(network, Others(), discount=0.9)
+
+
+def test_a_finished_run_without_a_usable_checkpoint_is_reported_with_a_warning(tmp_path):
+    settings = tiny("sokoban-raw", real_steps=32)
+    summary = train(settings, tmp_path, "run")
+    for path in checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints"):
+        (path / checkpoint.MANIFEST).unlink()
+    with pytest.warns(UserWarning, match="no usable checkpoint"):
+        assert train(settings, tmp_path, "run") == summary

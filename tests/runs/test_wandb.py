@@ -35,3 +35,16 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     with pytest.raises(UserError, match=r"thinker\[wandb\]"):
         WandbLogger("test", tmp_path, {})
+
+
+@pytest.mark.slow
+def test_a_run_that_starts_over_is_another_run_for_wandb(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs the extra [wandb]")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    identities = []
+    for folder in (tmp_path / "old", tmp_path / "new", tmp_path / "new"):
+        folder.mkdir(exist_ok=True)
+        logger = WandbLogger("test", folder, {})
+        identities.append(logger._run.id)
+        logger.close()
+    assert identities[0] != identities[1] == identities[2]
