@@ -22,7 +22,8 @@ import torch
 import thinker.envs  # noqa: F401 - registers the environments
 from thinker.augmented import ThinkerEnv
 from thinker.interfaces import NO_ACTION, WorldModel
-from thinker.world_model import DualModelSpec, ModelContext, SingleModelSpec
+from thinker.runs.presets import BOARD_TRAINING
+from thinker.world_model import BoardModelSpec, DualModelSpec, ModelContext, SingleModelSpec
 from thinker.world_model.trainer import board_settings
 
 STEPS = 5
@@ -96,8 +97,8 @@ def main() -> None:
         default=(1, 2),
         help="difficulty (default 1 2: random play solves a fifth)",
     )
-    parser.add_argument("--model", choices=("dual", "single"), default="dual")
-    parser.add_argument("--state-loss", choices=("feature", "l2"), default="feature", help="single networks: l2 only")
+    parser.add_argument("--model", choices=("dual", "single", "board"), default="dual")
+    parser.add_argument("--state-loss", help="default: that of the model's spec")
     parser.add_argument("--transitions", type=int, default=200_000, help="real transitions (default 200,000)")
     parser.add_argument("--every", type=int, default=25_000, help="transitions between two lines")
     parser.add_argument("--envs", type=int, default=64)
@@ -107,9 +108,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    spec: DualModelSpec | SingleModelSpec = DualModelSpec(options.state_loss, training=board_settings())
-    if options.model == "single":
-        spec = SingleModelSpec("l2", training=board_settings())
+    kind = {"dual": DualModelSpec, "single": SingleModelSpec, "board": BoardModelSpec}[options.model]
+    loss = {} if options.state_loss is None else {"state_loss": options.state_loss}
+    spec = kind(training=BOARD_TRAINING if options.model == "board" else board_settings(), **loss)
     env_options = {
         "size": options.size,
         "boxes": options.boxes,
@@ -126,6 +127,7 @@ def main() -> None:
             total_transitions=options.transitions,
             seed=options.seed,
             device=torch.device("cpu"),
+            board=envs.metadata["board"],
         )
     )
     model, trainer = built.for_envs(envs, predict_states=True), built.trainer

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from thinker.viewer import record, write_page
     from thinker.world_model.spec import (
         BuiltModel,
+        BoardModelSpec,
         DualModelSpec,
         LearnedValuesSimulatorSpec,
         ModelContext,
@@ -62,6 +63,7 @@ _PUBLIC = {
     "thinker.runs.train": ("train",),
     "thinker.viewer": ("record", "write_page"),
     "thinker.world_model.spec": (
+        "BoardModelSpec",
         "BuiltModel",
         "DualModelSpec",
         "LearnedValuesSimulatorSpec",
@@ -81,6 +83,7 @@ __all__ = [
     "Actor",
     "AgentSpec",
     "BasePolicy",
+    "BoardModelSpec",
     "BuiltModel",
     "Decision",
     "DualModelSpec",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:  # environments describe themselves with this module and do not need PyTorch
+    from torch import Tensor
 
 NO_ACTION = -1
 """Placeholder for a last action that does not exist: an episode has just started, or no imaginary step was taken."""
@@ -57,7 +59,7 @@ class WorldModel(Protocol):
         ...
 
 
-PolicyAndValue = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+PolicyAndValue = Callable[["Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 """(observation [B, *observation_shape], last action [B]) -> base policy [B, A] as probabilities, its value [B]."""
 
 
@@ -68,6 +70,33 @@ class OffersSimulator(Protocol):
     def simulator(self, policy_and_value: PolicyAndValue | None = None) -> WorldModel:
         """The real dynamics as a world model; without ``policy_and_value`` the policy is uniform and values are 0."""
         ...
+
+
+# -------------------------------------------------------------------------------------------------------- boards
+
+
+@dataclass(frozen=True)
+class BoardStructure:
+    """What is known in advance of observations that are planes over a board, [C, H, W] or [H, W, C].
+
+    Environments declare it in ``metadata["board"]``. Turning or mirroring the board, and the actions with it, must give
+    the same environment: the same rewards, the same ends of episodes, the turned or mirrored next observation.
+    """
+
+    border: tuple[int, ...] | None
+    """The C planes of every square of the outermost ring, if they never change; None if they may."""
+    turned_actions: tuple[int, ...] | None
+    """Action a becomes ``turned_actions[a]`` when the board is turned like torch.rot90(board, 1, (rows, columns)).
+
+    None if the environment changes when it is turned.
+    """
+    mirrored_actions: tuple[int, ...] | None
+    """Action a becomes ``mirrored_actions[a]`` when left and right are swapped, as by torch.flip over the columns.
+
+    None if the environment changes when it is mirrored.
+    """
+    player_planes: tuple[int, ...] | None = None
+    """The planes that mark the one square from which actions are taken; None if there is no such square."""
 
 
 # ---------------------------------------------------------------------------------------------- real transitions
@@ -87,6 +116,7 @@ class RealTransition:
     next_observation: np.ndarray  # [E, *observation_shape]  s_{t+1}; the episode's final one where it ended
     final_value: np.ndarray  # [E] float32          the model's root value of s_{t+1} where the episode ended, else 0
     valid: np.ndarray  # [E] bool                   False where no real transition took place (a waiting row)
+    random_play: bool = False  # actions were random, not an agent's: teaches states, rewards and terminations only
 
 
 class TransitionSink(Protocol):

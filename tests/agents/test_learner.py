@@ -152,7 +152,7 @@ def test_ppo_does_not_push_beyond_the_clipped_ratio():
     unroll = setting.unroll
     unroll.log_prob[..., 0] -= 1.0  # now the actions are e times as likely as they were
     returns = setting.learner._on_policy_returns(unroll)
-    advantage = returns.advantage * setting.learner._advantage_scale.factor
+    advantage = returns.advantage
     gradient = policy_gradient(setting)[:-1].abs().sum(-1)
     better = advantage.sum(-1) > 1e-4
     worse = advantage.sum(-1) < -1e-4
@@ -193,21 +193,82 @@ def test_input_scales_change_in_learning_only():
     assert all(torch.equal(value, before[name]) for name, value in setting.network.state_dict().items())
     setting.learn()
     after = setting.network.state_dict()
-    for name in ("tree_scale.factor", "encoders.hidden.scale.factor", "reward_scale.factor"):
+    for name in ("tree.scale.factor", "encoders.hidden.scale.factor", "reward_scale.factor"):
         assert not torch.equal(after[name], before[name]), name
 
 
 def test_real_and_planning_advantages_are_normalised_separately():
     setting = Setting()
     setting.unroll.reward[..., PLANNING_REWARD] *= 1000
-    setting.learner._on_policy_returns(setting.unroll)
+    setting.learn()
     advantage = setting.learner._on_policy_returns(setting.unroll).advantage * setting.learner._advantage_scale.factor
     size = advantage.flatten(0, 1).square().mean(0).sqrt()
     torch.testing.assert_close(size, torch.ones(2), rtol=0.01, atol=0.01)
 
 
+def test_both_objectives_normalise_alike():
+    """The scale is updated once per trajectory, from the same data: however many batches and epochs there are."""
+    factors = []
+    for objective in OBJECTIVES:
+        setting = Setting(objective=objective, epochs=3, learning_rate=1e-9)
+        for _ in range(4):
+            setting.learn()
+            setting.collect()
+        assert setting.learner._advantage_scale.updates == 4
+        factors.append(setting.learner._advantage_scale.factor)
+    torch.testing.assert_close(*factors)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+def test_the_first_scale_is_that_of_the_first_trajectory(objective):
+    setting = Setting(objective=objective)
+    advantage = setting.learner._on_policy_returns(setting.unroll).advantage
+    setting.learn()
+    expected = 1 / advantage.flatten(0, 1).square().mean(0).sqrt()
+    torch.testing.assert_close(setting.learner._advantage_scale.factor, expected)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_scale_of_advantages_forgets(objective):
+    """After 50 trajectories of large rewards, 60 of rewards a hundred times as small."""
+    setting = Setting(objective=objective, stages=2, epochs=1, learning_rate=1e-9)
+    unroll = setting.unroll
+    unroll.value[:], unroll.final_value[:] = 0.0, 0.0
+    with torch.no_grad():
+        setting.network.heads.weight.zero_()
+    factors = []
+    for size, repetitions in ((1.0, 50), (0.01, 60)):
+        unroll.reward.mul_(size)
+        for _ in range(repetitions):
+            setting.learn()
+        factors.append(setting.learner._advantage_scale.factor.clone())
+    assert (factors[1] > 15 * factors[0]).all()
+
+
+@pytest.mark.parametrize("stage_length", range(1, 9))
+def test_traces_decay_by_the_same_factor_per_real_step_at_every_stage_length(stage_length):
+    """A slow reference: each error's weight is the discount and λ, both per real step, to the power of the time."""
+    env = noise_env(3, stage_length=stage_length, max_depth=2, end_probability=0.0)
+    agent = ThinkerAgentSpec(trace_decay=0.7, unroll_stages=5).build(env, seed=0, device=CPU)
+    trajectory = agent.trajectory(env)
+    actor = agent.actor(env, seed=0, trajectory=trajectory)
+    actor.begin(*env.reset())
+    collect(env, actor, trajectory.num_steps)
+    unroll = trajectory.read()
+    unroll.value.normal_(generator=torch.Generator().manual_seed(0))
+    reward, value = unroll.reward[..., REAL_REWARD].double(), unroll.value[..., REAL_REWARD].double()
+    steps = trajectory.num_steps
+    expected = torch.zeros(steps, 3, dtype=torch.float64)
+    for t in range(steps):
+        for later in range(t, steps):
+            error = reward[later] + 0.9 ** (1 / stage_length) * value[later + 1] - value[later]
+            expected[t] += (0.9 * 0.7) ** ((later - t) / stage_length) * error
+    advantage = agent.learner._on_policy_returns(unroll).advantage[..., REAL_REWARD]
+    torch.testing.assert_close(advantage, expected.float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention", "per-action"])
 def test_two_seeded_runs_are_identical_and_a_resumed_one_too(objective, tree_encoder):
     def run(resume_at):
         setting = Setting(objective=objective, tree_encoder=tree_encoder, stages=2)
@@ -239,6 +300,8 @@ def test_a_discount_that_makes_no_sense_is_an_error():
     network = Setting().network
     with pytest.raises(UserError, match=r"discount is 1\.5; it must lie between 0 and 1"):
         ActorCriticLearner(network, ThinkerAgentSpec(), discount=1.5)
+    with pytest.raises(UserError, match="stage_length is 0; it must be at least 1"):
+        ActorCriticLearner(network, ThinkerAgentSpec(), discount=0.9, stage_length=0)
 
 
 def test_errors_of_numbers_are_told_to_the_user():

@@ -29,7 +29,8 @@ def test_the_raw_agent_learns_what_it_can_see(objective):
 
 
 @pytest.mark.parametrize(
-    ("objective", "tree_encoder"), [("v-trace", "mlp"), ("ppo", "mlp"), ("v-trace", "lstm-attention")]
+    ("objective", "tree_encoder"),
+    [("v-trace", "mlp"), ("ppo", "mlp"), ("v-trace", "lstm-attention"), ("ppo", "per-action")],
 )
 def test_the_planning_agent_learns_to_find_out_what_it_cannot_see(objective, tree_encoder):
     """The tree shows the reward of what was tried in imagination; blind choice earns a third."""

@@ -2,14 +2,18 @@
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from torch import nn
 
 from tests.agents.support import as_if_learned, build_network, played
-from tests.fakes import NUM_ACTIONS, OBSERVE, NoiseEnvs, noise_env, raw_env
+from tests.fakes import NUM_ACTIONS, OBSERVE, NoiseEnvs, NoiseModel, noise_env, raw_env
 from thinker.agents import AgentInput
-from thinker.agents.encoders import SkipMLP, tree_scale
-from thinker.augmented import layout
+from thinker.agents.tree_encoder import SkipMLP, tree_scale
+from thinker.augmented import ThinkerEnv, layout
+from thinker.interfaces import BoardStructure
 from thinker.nn.scale import NOT_SCALED, RunningScale
 
 COMBINATIONS = [names for count in range(1, 6) for names in combinations(OBSERVE, count)]
@@ -38,7 +42,7 @@ def test_pictures_planes_and_vectors_work_in_both_sizes(size, shapes):
     assert output.value.shape == (env.stage_length + 1, 2, 2)
 
 
-@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention", "per-action"])
 @pytest.mark.parametrize("stage_length", [1, 3])
 def test_learning_sees_what_acting_saw(tree_encoder, stage_length):
     env = noise_env(4, observe=("tree", "hidden", "predicted_state"), stage_length=stage_length, hidden=(4, 3, 3))
@@ -119,10 +123,41 @@ def test_the_mlp_has_a_skip_connection_from_the_input_to_each_hidden_layer():
 def test_the_papers_lstm_attention_network_has_the_papers_sizes():
     env = noise_env(1, hidden=(256, 6, 6))
     network = build_network(env, tree_encoder="lstm-attention", network_size="paper")
-    assert len(network.recurrent.cells) == 3
-    assert network.recurrent.window == 40
+    assert len(network.tree.recurrent.cells) == 3
+    assert network.tree.recurrent.window == 2 * env.stage_length
     # CNN 256, RNN 128, one-hot last actions (real, imaginary, reset), last rewards
     assert network.heads.in_features == 256 + 128 + 2 * NUM_ACTIONS + 2 + 2
+
+
+@pytest.mark.parametrize("stage_length", [1, 3, 7])
+def test_the_attention_reaches_back_two_stages(stage_length):
+    env = noise_env(1, stage_length=stage_length)
+    assert build_network(env, tree_encoder="lstm-attention").tree.recurrent.window == 2 * stage_length
+
+
+@pytest.mark.parametrize(("observe", "raw"), [(("tree", "real_state", "predicted_state"), False), (None, True)])
+def test_states_are_encoded_without_the_border_that_the_environment_declares(observe, raw):
+    encoders = {}
+    for border in (None, (1, 0)):
+        envs = NoiseEnvs(2, (2, 6, 6))
+        envs.single_observation_space = spaces.Box(0, 1, (2, 6, 6), np.uint8)
+        envs.metadata = {**envs.metadata, "board": BoardStructure(border, None, None)}
+        model = NoiseModel((2, 6, 6))
+        env = raw_env(envs) if raw else ThinkerEnv(envs, model, stage_length=2, observe=observe)
+        encoders[border] = build_network(env, raw=raw).encoders
+    assert encoders[None].keys() == encoders[1, 0].keys() >= {"real_state"}
+    for key in encoders[None]:
+        assert encoders[None][key].codec.state_shape == (2, 6, 6)
+        assert encoders[1, 0][key].codec.state_shape == (2, 4, 4)
+        boards = torch.zeros(3, 2, 6, 6, dtype=torch.uint8)
+        assert encoders[1, 0][key](boards, torch.zeros(3, dtype=torch.int64)).shape == (3, encoders[1, 0][key].width)
+
+
+def test_a_vector_that_the_model_has_computed_needs_one_layer_only():
+    network = build_network(noise_env(1, observe=("tree", "hidden", "real_state"), hidden=(128,)))
+    layers = [sum(isinstance(one, nn.Linear) for one in network.encoders["hidden"].modules())]
+    assert layers == [1]
+    assert network.encoders["hidden"].width == 128
 
 
 def test_scaled_features_have_unit_size_and_zero_stays_zero():

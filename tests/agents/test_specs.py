@@ -155,6 +155,36 @@ def test_planning_rewards_fade_and_real_ones_do_not():
     assert RawAgentSpec().reward_scales(0.5) == {"real": 1.0}
 
 
+def test_planning_rewards_can_fade_in_the_first_part_of_a_run():
+    spec = ThinkerAgentSpec(planning_reward_scale=2.0, final_planning_reward_scale=1.0, planning_reward_annealing=0.5)
+    scales = [spec.reward_scales(progress)["planning"] for progress in (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)]
+    assert scales == [2.0, 1.75, 1.5, 1.0, 1.0, 1.0]
+
+
+def test_trace_decay_is_meant_per_real_step():
+    """The defaults were chosen with 0.99 per augmented step at K = 8, and 0.99 per step without planning."""
+    env = noise_env(2, stage_length=8)
+    learner = ThinkerAgentSpec().build(env, seed=0, device=CPU).learner
+    assert learner.trace_decay == pytest.approx(0.99, abs=1e-3)
+    raw = RawAgentSpec()
+    assert raw.build(raw_env(NoiseEnvs(2)), seed=0, device=CPU).learner.trace_decay == raw.trace_decay == 0.99
+    assert paper_settings().trace_decay == 1
+
+
+def test_only_actors_for_training_mask_the_tree():
+    env = noise_env(2)
+    agent = ThinkerAgentSpec(tree_mask_probability=1.0).build(env, seed=0, device=CPU)
+    for trajectory, expected in ((agent.trajectory(env), 0), (None, 2)):
+        actor = agent.actor(env, seed=0, trajectory=trajectory)
+        actor.begin(*env.reset())
+        for _ in range(2):
+            decision = actor.act()
+            actor.observe(decision, *env.step(decision.actions, decision.policy))
+        assert actor.given.next_is_real.all()
+        visits = env.decode(actor.given.observation["tree"])["root_child_visits"] * env.stage_length
+        assert (visits.sum(1) == 0).all() if expected == 0 else (visits.sum(1) >= 1).all()
+
+
 def test_entropy_costs_are_those_of_the_actions_there_are():
     assert RawAgentSpec(real_entropy_cost=0.5).entropy_costs() == {"real": 0.5}
     spec = ThinkerAgentSpec(real_entropy_cost=0.5, imaginary_entropy_cost=0.25)
@@ -187,6 +217,9 @@ def test_settings_that_make_no_sense_are_errors(kind, wrong, message):
         (RawAgentSpec, {"network_size": "huge"}, "network_size is 'huge'; it must be one of 'paper', 'small'"),
         (ThinkerAgentSpec, {"imaginary_entropy_cost": -1.0}, "imaginary_entropy_cost is -1.0; it must not be negative"),
         (ThinkerAgentSpec, {"planning_reward_scale": -1.0}, "planning_reward_scale is -1.0; it must not be negative"),
+        (ThinkerAgentSpec, {"tree_mask_probability": 1.5}, "tree_mask_probability is 1.5; it must be between 0 and 1"),
+        (ThinkerAgentSpec, {"planning_reward_annealing": 0.0}, "planning_reward_annealing is 0.0; it must be greater"),
+        (ThinkerAgentSpec, {"planning_reward_annealing": 2.0}, "planning_reward_annealing is 2.0; .* at most 1"),
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ import torch
 from tests.agents.support import as_if_learned, begun, build_network
 from tests.fakes import NUM_ACTIONS, noise_env
 from thinker.agents import convert_stage_length
-from thinker.augmented import layout
+from thinker.augmented import NO_NODE, ROOT, layout
 from thinker.errors import UserError
 
 
@@ -17,7 +17,7 @@ def one_tree(known, step):
 
 
 @pytest.mark.parametrize("seen_length", [1, 2, 5, 8, 20, 40])
-def test_another_stage_length_changes_only_the_step_and_keeps_how_many_remain(seen_length):
+def test_another_stage_length_keeps_how_many_steps_remain_and_how_much_a_visit_counts(seen_length):
     seen, known = layout(NUM_ACTIONS, seen_length), layout(NUM_ACTIONS, 8)
     for step in range(1, seen_length + 1):
         tree = one_tree(seen, step)
@@ -27,7 +27,23 @@ def test_another_stage_length_changes_only_the_step_and_keeps_how_many_remain(se
         assert converted["step"].argmax() + 1 == max(1, 8 - remaining)
         original = seen.decode(tree)
         for name in set(known.slices) - {"step"}:
-            assert torch.equal(converted[name], original[name]), name
+            factor = seen_length / 8 if name.endswith("visits") else 1.0
+            torch.testing.assert_close(converted[name], original[name] * factor, msg=name)
+
+
+@pytest.mark.parametrize("stage_length", [2, 5, 8, 20])
+def test_a_visit_counts_as_much_as_it_did_in_training(stage_length):
+    network = build_network(noise_env(4, stage_length=8))
+    env = noise_env(4, stage_length=stage_length, max_depth=2)
+    actor = begun(env, network)
+    for _ in range(4 * stage_length):
+        decision = actor.act()
+        actor.observe(decision, *env.step(decision.actions, decision.policy))
+        tree, seen = env.search_tree(), network.layout.decode(actor.given.observation["tree"])
+        for e in range(4):
+            for action, child in enumerate(tree.children[e, ROOT]):
+                visits = 0 if child == NO_NODE else tree.visits[e, child]
+                assert seen["root_child_visits"][e, action].item() == pytest.approx(visits / 8)
 
 
 def test_the_same_stage_length_changes_nothing():

@@ -18,6 +18,9 @@ def test_generate_writes_the_levels_of_the_seed(tmp_path: Path, capsys: pytest.C
     assert out.read_text().startswith("; 0\n#######\n")
     assert main([*command, "--width", "9", "--reverse-moves", "1", "2"]) == 0
     assert LevelSet.load(out).size == (7, 9)
+    assert main(["levels", "generate", "--count", "40", "--size", "7", "--boxes", "1", "3", "--out", str(out)]) == 0
+    assert "7x7, boxes: 1 to 3, to " in capsys.readouterr().out
+    assert set(LevelSet.load(out).boxes.tolist()) == {1, 2, 3}
 
 
 def test_show_prints_a_level_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

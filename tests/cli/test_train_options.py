@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from thinker.cli import main
 from thinker.cli.bench import BenchOptions
+from thinker.cli.options import with_settings
 from thinker.cli.train import TrainOptions
 from thinker.runs.presets import PRESETS, preset
+from thinker.runs.settings import settings_from_dict
 
 NOTHING_BUT_HELP = {"--help"}
 
@@ -68,6 +71,17 @@ def test_only_environments_of_gymnasium_have_an_id(capsys, monkeypatch):
         of_gymnasium = name in ("cartpole", "gymnasium", "gymnasium-raw")
         assert ("--environment.id" in options) == of_gymnasium
         assert ("--environment.boxes" in options) == (not of_gymnasium)
+
+
+@pytest.mark.parametrize(("words", "boxes"), [(["2"], 2), (["1", "4"], (1, 4))])
+def test_boxes_are_a_number_or_a_range_and_survive_json(words, boxes):
+    received = []
+    arguments = ["sokoban-quick", "--environment.boxes", *words, "--environment.augmentation", "symmetries"]
+    with_settings("train", arguments, TrainOptions(), lambda name, options, settings: received.append(settings))
+    (settings,) = received
+    assert settings.environment.boxes == boxes
+    assert settings.environment.augmentation == "symmetries"
+    assert settings_from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 @pytest.mark.parametrize("name", ["cartpole", "gymnasium", "gymnasium-raw"])

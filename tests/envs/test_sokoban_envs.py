@@ -20,6 +20,7 @@ from thinker.envs.sokoban.solver import solve
 EASY: dict[str, Any] = {"size": 5, "boxes": 1, "reverse_moves": (1, 1), "max_steps": 9}
 """Settings with which random play soon meets both ends of an episode: solved, and out of steps."""
 ONE_PUSH = LevelSet.parse("######\n#@$. #\n######")
+SQUARE = LevelSet.parse("#####\n#@$.#\n#  ##\n#   #\n#####")
 
 
 @pytest.mark.filterwarnings("error")
@@ -283,7 +284,22 @@ def test_rendering_gives_pictures_and_text() -> None:
         ({"levels": "no/such/file.txt"}, "no such file or folder"),
         ({"levels": ONE_PUSH, "size": 10}, r"size=\(10, 10\) was requested, but the levels are \(3, 6\)"),
         ({"levels": ONE_PUSH, "boxes": 4}, r"boxes=4 was requested, but the levels have \[1\]"),
-        ({"levels": ONE_PUSH, "reverse_moves": (1, 2)}, "only with levels=.generated."),
+        ({"levels": ONE_PUSH, "reverse_moves": (1, 2)}, "only with generated levels"),
+        ({"levels": ONE_PUSH, "boxes": (2, 4)}, r"boxes=\(2, 4\) was requested, but the levels have \[1\]"),
+        ({"boxes": (3, 2)}, r"boxes=\(3, 2\) cannot be generated; expected 1 to 8, or a range"),
+        ({"size": 5, "boxes": (1, 4)}, "4 boxes do not fit a 5x5 board"),
+        ({"generated_share": 0.5}, "generated_share=0.5 has no effect with levels=.generated."),
+        ({"levels": ONE_PUSH, "generated_share": 1.5}, "generated_share=1.5; expected a probability from 0 to 1"),
+        ({"levels": ONE_PUSH, "generated_share": float("nan")}, "generated_share=nan; expected a probability"),
+        ({"levels": ONE_PUSH, "generated_share": 0.5}, "size 3x6 .* cannot be generated"),
+        ({"levels": SQUARE, "generated_share": 0.5, "size": 7}, r"size=\(7, 7\) .* the levels are \(5, 5\); use their"),
+        (
+            {"levels": SQUARE, "generated_share": 0.5, "order": "sequential"},
+            "plays a set as it is; omit generated_share",
+        ),
+        ({"levels": SQUARE, "augmentation": "symmetries", "order": "sequential"}, "plays a set as it is"),
+        ({"levels": ONE_PUSH, "augmentation": "symmetries"}, 'needs square boards, but these are 3x6; use "none"'),
+        ({"augmentation": "mirror"}, "augmentation='mirror' is unknown; expected one of .'none', 'symmetries'."),
     ],
 )
 @pytest.mark.parametrize("make", [SokobanEnv, SokobanVectorEnv])
@@ -294,6 +310,7 @@ def test_bad_settings_are_errors(make: Callable[..., Any], settings: dict[str, A
 
 def test_matching_size_and_boxes_are_no_error_and_unknown_settings_are() -> None:
     SokobanEnv(levels=ONE_PUSH, size=(3, 6), boxes=1)
+    SokobanEnv(levels=ONE_PUSH, boxes=(1, 4))
     with pytest.raises(ValueError, match="num_envs=0"):
         SokobanVectorEnv(0)
     with pytest.raises(ValueError, match="SameSteps"):

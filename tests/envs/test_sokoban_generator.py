@@ -1,12 +1,23 @@
 """Generated levels: well formed, solvable, not trivial, the same for the same seed; and the solver that proves it."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.envs.sokoban_reference import ReferenceSokoban
-from thinker.envs.sokoban import LevelError, LevelSet, SokobanEnv, engine, generate_levels, generator, solver
+from thinker.envs.sokoban import (
+    LevelError,
+    LevelSet,
+    SokobanEnv,
+    SokobanVectorEnv,
+    engine,
+    generate_levels,
+    generator,
+    solver,
+)
 from thinker.envs.sokoban.solver import solve
 
 
@@ -41,6 +52,39 @@ def test_levels_of_any_size_are_walled_connected_and_have_all_their_boxes(
         assert is_connected(board)
     again = generate_levels(4, (height, width), boxes, seed, (low, low + more))
     np.testing.assert_array_equal(levels.boards, again.boards)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((200, 7, 1, 0, (1, 2)), "692058b914e87b88"),
+        ((200, 7, 2, 3, (1, 2)), "2f53a0c1aa9f4aca"),
+        ((100, 10, 4, 0, (2, 10)), "19b7836b38b26048"),
+        ((50, (6, 9), 3, 7, (1, 5)), "778dc6c109fe0631"),
+        ((40, 5, 3, 1, (2, 2)), "8c2cb21343c7e527"),
+    ],
+)
+def test_the_levels_of_a_seed_never_change(arguments: tuple, expected: str) -> None:
+    count, size, boxes, seed, moves = arguments
+    for same in (boxes, (boxes, boxes)):
+        boards = generate_levels(count, size, same, seed, moves).boards
+        assert hashlib.sha256(boards.tobytes()).hexdigest()[:16] == expected
+
+
+def test_a_range_of_boxes_is_sampled_uniformly_for_each_level() -> None:
+    levels = generate_levels(2000, 9, (2, 5), seed=3, reverse_moves=(1, 2))
+    numbers, counts = np.unique(levels.boxes, return_counts=True)
+    assert numbers.tolist() == [2, 3, 4, 5]
+    assert (np.abs(counts - 500) < 80).all()  # four standard deviations
+    later = generate_levels(5, 9, (2, 5), seed=3, reverse_moves=(1, 2), first=1990)
+    np.testing.assert_array_equal(later.boards, levels.boards[1990:1995])
+    envs = SokobanVectorEnv(400, size=7, boxes=(1, 2), reverse_moves=(1, 2))
+    envs.reset(seed=0)
+    found = LevelSet(envs.snapshot()["boards"]).boxes
+    assert set(found.tolist()) == {1, 2}
+    assert 140 < (found == 1).sum() < 260
+    for board in generate_levels(20, 7, (1, 3), seed=1).boards:
+        assert solve(board).outcome == "solved"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +160,7 @@ def test_the_last_resort_is_solvable_on_the_smallest_and_fullest_boards(
     for height, width, boxes in ((5, 5, 3), (5, 5, 1), (6, 6, 5), (5, 10, 8), (10, 5, 8), (7, 7, 8)):
         boards = np.empty((3, height, width), np.uint8)
         numbers = np.arange(3)
-        keys, recipe = numbers.astype(np.uint64), generator.Recipe(boxes, 2, 5)
+        keys, recipe = numbers.astype(np.uint64), generator.Recipe(boxes, boxes, 2, 5)
         generator.generate_boards.py_func(boards, np.arange(3), keys, numbers, recipe)
         assert (LevelSet(boards).boxes == boxes).all()
         for board in boards:
@@ -131,6 +175,9 @@ def test_the_last_resort_is_solvable_on_the_smallest_and_fullest_boards(
         ({"size": (10, 21)}, "size 10x21 .* expected 5 to 20"),
         ({"boxes": 0}, "boxes=0 .* expected 1 to 8"),
         ({"boxes": 9}, "boxes=9 .* expected 1 to 8"),
+        ({"boxes": (2, 9)}, r"boxes=\(2, 9\) .* expected 1 to 8, or a range \(low, high\)"),
+        ({"boxes": (3, 2)}, r"boxes=\(3, 2\) .* or a range \(low, high\)"),
+        ({"size": 5, "boxes": (1, 8)}, "8 boxes do not fit a 5x5 board"),
         ({"size": 5, "boxes": 8}, "8 boxes do not fit a 5x5 board: its 9 inner squares have room for at most 3"),
         ({"reverse_moves": (0, 3)}, r"reverse_moves=\(0, 3\) is not a range"),
         ({"reverse_moves": (5, 3)}, r"reverse_moves=\(5, 3\) is not a range"),

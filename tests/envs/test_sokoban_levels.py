@@ -30,6 +30,7 @@ def test_all_boxoban_levels_load_with_their_counts(folder: str, count: int) -> N
     assert len(levels) == count
     assert levels.size == (10, 10)
     assert (levels.boxes == 4).all()
+    assert levels.walled
 
 
 @needs_boxoban

@@ -65,6 +65,3 @@ def test_a_device_that_is_given_replaces_the_one_in_the_settings(available):
 def test_threads_are_shared_where_the_model_is_trained_beside_the_agent(threads, name, each):
     engine(tiny(name, threads=threads))
     assert torch.get_num_threads() == each
-    with machine.all_threads(3):
-        assert torch.get_num_threads() == 3
-    assert torch.get_num_threads() == each

@@ -149,7 +149,7 @@ def test_what_is_asked_for_reaches_the_environment():
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        (Corridor, {"model": "duel"}, "model='duel': choose one of dual, single, simulator"),
+        (Corridor, {"model": "duel"}, "model='duel': choose one of dual, single, board, simulator"),
         (Corridor, {"vectorization": "threads"}, "choose one of auto, sync, async, native"),
         (Corridor, {"vectorization": "native"}, "needs the name of an environment"),
         (5, {}, "expected a name, a function that makes an environment, or a VectorEnv"),

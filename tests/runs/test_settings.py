@@ -115,7 +115,7 @@ def test_a_models_size_survives_json_by_name_and_as_an_object(size):
         (("environment",), {"type": "sokoban", "bokses": 2}, r"SokobanSpec has no setting bokses\b.*boxes"),
         (("model", "training"), {"batch_sise": 2}, r"TrainerSettings has no setting batch_sise\b.*batch_size"),
         (("environment",), {"type": "chess"}, "no type 'chess'; known are sokoban, gymnasium"),
-        (("model",), {"type": "duel"}, "no type 'duel'; known are dual, single, simulator"),
+        (("model",), {"type": "duel"}, "no type 'duel'; known are dual, single, board, simulator"),
         (("agent",), {"type": "human"}, "no type 'human'; known are thinker, raw"),
         (("agent",), {}, "no type None; known are thinker, raw"),
     ],
@@ -144,7 +144,7 @@ def test_a_type_that_is_not_registered_cannot_be_saved():
     ("name", "changes", "message"),
     [
         ("sokoban-raw", {"search": SearchSettings(stage_length=8)}, r"RawAgentSpec.*stage_length must be 1, not 8"),
-        ("sokoban-quick", {"model": NoModelSpec()}, r"ThinkerAgentSpec needs a model.*use dual, single, simulator"),
+        ("sokoban-quick", {"model": NoModelSpec()}, r"ThinkerAgentSpec needs a model.*use dual, single, board"),
         (
             "sokoban-quick",
             {"model": DualModelSpec(state_loss="none"), "search": SearchSettings(observe=("tree", "predicted_state"))},

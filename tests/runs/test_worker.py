@@ -76,6 +76,29 @@ def test_cutting_off_makes_the_last_transition_the_end_of_all_episodes_that_run(
     assert waiting.transitions[0].truncated.tolist() == [False, True]
 
 
+def test_marking_random_play_marks_every_transition_and_keeps_the_order():
+    buffer = TransitionBuffer()
+    buffer.add(transition(0))
+    buffer.abandon_episodes()
+    buffer.add(transition(1))
+    buffer.mark_random_play()
+    first, abandoned, second = delivered(buffer)
+    assert abandoned == "abandoned"
+    assert first.random_play
+    assert second.random_play
+    assert (first.observation[0, 0], second.observation[0, 0]) == (0, 1)
+
+
+def test_random_play_is_marked_as_such_and_the_agents_play_is_not():
+    run = engine(tiny("sokoban-quick")).run
+    explored = run.worker.explore(0, 3).transitions.transitions
+    run.worker.restart()
+    collected = run.worker.collect().transitions.transitions
+    assert [len(explored), len(collected)] == [3, 4]
+    assert all(step.random_play for step in explored)
+    assert not any(step.random_play for step in collected)
+
+
 def test_an_unroll_brings_home_its_own_transitions_and_nothing_else():
     run = engine(tiny("sokoban-quick", exploration_steps=0)).run
     first, second = run.worker.collect(), run.worker.collect()

@@ -51,6 +51,7 @@ class Step:
     truncated: bool
     next_observation: np.ndarray
     final_value: float
+    random_play: bool
     first_frame: int  # number of the oldest frame of the observation, if frames are kept once and in order
     abandoned: bool = False  # the environment was reset after this step without the episode's having ended
 
@@ -69,6 +70,7 @@ class RandomStreams:
     end_probability: float = 0.1
     wait_probability: float = 0.0
     policy_probability: float = 0.5
+    random_play_probability: float = 0.0
     streams: list[list[Step]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,6 +116,7 @@ class RandomStreams:
             ),
             final_value=np.where(ended, self.generator.normal(size=number), 0.0).astype(np.float32),
             valid=valid,
+            random_play=bool(random() < self.random_play_probability),
         )
         for row in np.flatnonzero(valid):
             self._append(row, transition)
@@ -135,6 +138,7 @@ class RandomStreams:
             truncated=bool(transition.truncated[row]) and not bool(transition.terminated[row]),
             next_observation=transition.next_observation[row],
             final_value=float(transition.final_value[row]),
+            random_play=transition.random_play,
             first_frame=self.frame_count[row] - self.frame_stack,
         )
         self.frame_count[row] += 1
@@ -178,7 +182,8 @@ def expected_sequence(
         "value_target": np.zeros(L + 1),
         "policy_target": np.zeros((L + 1, NUM_ACTIONS)),
         "state_mask": np.zeros(L),
-        "transition_mask": np.zeros(L),
+        "reward_mask": np.zeros(L),
+        "termination_mask": np.zeros(L),
         "value_mask": np.zeros(L + 1),
         "policy_mask": np.zeros(L + 1),
     }
@@ -186,22 +191,22 @@ def expected_sequence(
     for step in range(L + 1):
         if t + step <= end:  # a state in which an action was taken
             result["policy_target"][step] = stream[t + step].policy
-            result["policy_mask"][step] = 1
-            result["value_mask"][step] = 1
+            result["policy_mask"][step] = result["value_mask"][step] = not stream[t + step].random_play
             result["value_target"][step] = multi_step_return(stream, t + step, t + return_length, discount)
-        elif ends_in_termination:
-            result["value_mask"][step] = 1
+        elif t + step == end + 1 and ends_in_termination:  # the terminal state, whose value is 0
+            result["value_mask"][step] = not stream[end].random_play
     for step in range(L):
         if t + step <= end:
             taken = stream[t + step]
             result["action"][step] = taken.action
             result["reward"][step] = taken.reward
             result["termination"][step] = taken.terminated
-            result["state_mask"][step] = result["transition_mask"][step] = 1
+            for name in ("state_mask", "reward_mask", "termination_mask"):
+                result[name][step] = 1
             result["observation"][step + 1] = taken.next_observation
         else:
             result["observation"][step + 1] = result["observation"][step]  # masked, but never another episode's
-            result["termination"][step] = result["transition_mask"][step] = ends_in_termination
+            result["termination"][step] = result["termination_mask"][step] = ends_in_termination
     return result
 
 

@@ -66,10 +66,10 @@ def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, fl
             cross_entropy = -sum(float(batch.policy_target[n, step, a]) * log_policy[a] for a in range(NUM_ACTIONS))
             sums["policy"] += weight * known * float(batch.policy_mask[n, step]) * cross_entropy
         for step in range(unroll_length):
-            mask = weight * float(batch.transition_mask[n, step])
+            mask = weight * float(batch.reward_mask[n, step])
             sums["reward"] += mask * (float(predictions.reward[n, step]) - float(batch.reward[n, step])) ** 2
             probability = 1 / (1 + math.exp(-float(predictions.termination_logit[n, step])))
-            ended = float(batch.termination[n, step])
+            ended, mask = float(batch.termination[n, step]), weight * float(batch.termination_mask[n, step])
             sums["termination"] -= mask * (ended * math.log(probability) + (1 - ended) * math.log(1 - probability))
             sums["state"] += weight * float(batch.state_mask[n, step]) * float(predictions.state_error[n, step])
     return sums
@@ -95,7 +95,9 @@ def test_losses_equal_a_plain_loop(num_sequences: int, unroll_length: int, seed:
 def test_cross_entropies_fall_towards_their_targets() -> None:
     batch = random_batch(TILES, 2, 1)
     ones = torch.ones(2, 1)
-    batch = replace(batch, transition_mask=ones, policy_mask=torch.ones(2, 2), termination=torch.tensor([[1.0], [0.0]]))
+    batch = replace(
+        batch, termination_mask=ones, policy_mask=torch.ones(2, 2), termination=torch.tensor([[1.0], [0.0]])
+    )
     right, wrong = torch.tensor([[4.0], [-4.0]]), torch.tensor([[-4.0], [4.0]])
     base = random_predictions(2, 1, seed=0)
     towards = batch.policy_target.log()
@@ -110,7 +112,7 @@ def test_cross_entropies_fall_towards_their_targets() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> None:
+def test_state_errors_are_means_over_the_features_of_what_unroll_predicts(kind: str) -> None:
     batch = random_batch(KINDS[kind][0], num_sequences=2, unroll_length=2)
     features, plain = (small_model(kind, variant).double() for variant in ("dual-feature", "dual-l2"))
     assert isinstance(features, DualNetwork)
@@ -133,7 +135,8 @@ def test_state_errors_are_squared_norms_of_what_unroll_predicts(kind: str) -> No
                     difference = model.value_policy.encoder(state, action) - model.value_policy.encoder(true, action)
                 else:
                     difference = state - true
-                expected = sum(x * x for x in difference.flatten().tolist())
+                numbers = difference.flatten().tolist()
+                expected = sum(x * x for x in numbers) / len(numbers)
                 assert errors[n, step].item() == pytest.approx(expected, rel=1e-4, abs=1e-9)
 
 
@@ -182,8 +185,8 @@ def test_masked_and_weightless_steps_teach_nothing(variant: str) -> None:
     noisy = replace(
         batch,
         observation=where(state_known, batch.observation, changed.observation),
-        reward=where(batch.transition_mask, batch.reward, changed.reward),
-        termination=where(batch.transition_mask, batch.termination, changed.termination),
+        reward=where(batch.reward_mask, batch.reward, changed.reward),
+        termination=where(batch.termination_mask, batch.termination, changed.termination),
         value_target=where(batch.value_mask, batch.value_target, changed.value_target),
         policy_target=where(batch.policy_mask, batch.policy_target, changed.policy_target),
     )

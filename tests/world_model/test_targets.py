@@ -13,6 +13,8 @@ from thinker.world_model import replay as replay_module
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.replay import Replay
 
+MASKS = ("state_mask", "reward_mask", "termination_mask", "value_mask", "policy_mask")
+
 
 def check_batch(batch: SequenceBatch, streams: RandomStreams, replay: Replay) -> None:
     number, row = np.divmod(batch.index, streams.num_envs)
@@ -47,6 +49,7 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
         frame_stack,
         end_probability=data.draw(st.sampled_from([0.0, 0.05, 0.3, 1.0]), "end_probability"),
         wait_probability=data.draw(st.sampled_from([0.0, 0.3]), "wait_probability"),
+        random_play_probability=data.draw(st.sampled_from([0.0, 0.3]), "random_play_probability"),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_module, "SPARE_FRAME_BYTES", spare)
@@ -87,7 +90,9 @@ def test_sequences_are_those_of_the_slow_reference(data, seed):
         check_batch(batch, streams, replay)
 
 
-def single_stream(rewards: list[float], terminated: bool = False, truncated: bool = False) -> SequenceBatch:
+def single_stream(
+    rewards: list[float], terminated: bool = False, truncated: bool = False, random_play: bool = False
+) -> SequenceBatch:
     """One environment that counts its steps, root values 100 + t, final value 50, discount 0.5; sequence from t = 1."""
     replay = Replay(
         50, num_envs=1, observation_space=Box(0, 99, (1,), np.uint8), num_actions=2, discount=0.5, unroll_length=2
@@ -106,6 +111,7 @@ def single_stream(rewards: list[float], terminated: bool = False, truncated: boo
                 next_observation=np.array([[t + 1]], np.uint8),
                 final_value=np.array([50.0 if last else 0.0], np.float32),
                 valid=np.array([True]),
+                random_play=random_play,
             )
         )
     for _ in range(100):
@@ -129,18 +135,19 @@ def test_value_target_is_the_discounted_rewards_up_to_the_horizon_and_then_the_r
     assert batch.last_action.tolist() == [0]
     assert batch.policy_target.tolist() == [[[0, 1], [1, 0], [0, 1]]]
     assert batch.termination.tolist() == [[0, 0]]
-    for mask in (batch.state_mask, batch.transition_mask, batch.value_mask, batch.policy_mask):
-        assert mask.min() == 1
+    for mask in MASKS:
+        assert getattr(batch, mask).min() == 1
 
 
-def test_termination_stops_the_return_and_what_follows_is_absorbing():
+def test_termination_stops_the_return_and_only_termination_is_trained_after_it():
     batch = single_stream([1, 2], terminated=True)  # t = 1 is the terminal transition
     assert batch.observation[0, :2].tolist() == [[1], [2]]
     assert batch.reward.tolist() == [[2, 0]]
     assert batch.termination.tolist() == [[1, 1]]
     assert batch.value_target.tolist() == [[2, 0, 0]]
-    assert batch.value_mask.tolist() == [[1, 1, 1]]
-    assert batch.transition_mask.tolist() == [[1, 1]]
+    assert batch.value_mask.tolist() == [[1, 1, 0]]  # the terminal state is the last one with a value
+    assert batch.reward_mask.tolist() == [[1, 0]]
+    assert batch.termination_mask.tolist() == [[1, 1]]
     assert batch.state_mask.tolist() == [[1, 0]]
     assert batch.policy_mask.tolist() == [[1, 0, 0]]
 
@@ -152,7 +159,8 @@ def test_truncation_bootstraps_with_the_final_value_and_masks_what_follows():
     assert batch.termination.tolist() == [[0, 0]]
     assert batch.value_target[0, 0] == 2 + 50 / 2
     assert batch.value_mask.tolist() == [[1, 0, 0]]
-    assert batch.transition_mask.tolist() == [[1, 0]]
+    assert batch.reward_mask.tolist() == [[1, 0]]
+    assert batch.termination_mask.tolist() == [[1, 0]]
     assert batch.state_mask.tolist() == [[1, 0]]
     assert batch.policy_mask.tolist() == [[1, 0, 0]]
 
@@ -167,6 +175,18 @@ def test_terminated_and_truncated_at_once_is_a_termination():
     batch = single_stream([1, 2], terminated=True, truncated=True)
     assert batch.value_target.tolist() == [[2, 0, 0]]
     assert batch.termination.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("rewards", [[1, 2], [1, 2, 4, 8, 16, 32]])
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_random_play_teaches_states_rewards_and_terminations_but_no_values_and_policies(rewards, end):
+    agents, random = (single_stream(rewards, **{end: True}, random_play=played) for played in (False, True))
+    for name, value in vars(random).items():
+        if name in ("value_mask", "policy_mask"):
+            assert getattr(agents, name)[0, 0] == 1
+            assert not value.any()
+        else:
+            np.testing.assert_array_equal(value, getattr(agents, name))
 
 
 def test_last_action_is_marked_at_an_episodes_start():

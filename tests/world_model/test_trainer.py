@@ -1,6 +1,7 @@
 """The model trainer: the exact replay ratio, schedules, errors before damage, and exact state."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -142,6 +143,28 @@ def test_every_variant_trains(variant):
         metrics = trainer.add(lines.step())
     assert {name for name in metrics if name.startswith("loss/")} == {f"loss/{n}" for n in trainer.network.loss_names}
     assert any((before[name] != value).any() for name, value in trainer.network.state_dict().items())
+
+
+@pytest.mark.parametrize("variant", ["dual-feature", "value-policy"])
+def test_random_play_trains_the_state_reward_half_only(variant):
+    trainer, lines = make_trainer(variant=variant, learning_rate=1e-3), Lines(4)
+    before = copy.deepcopy(trainer.network.state_dict())
+    for _ in range(60):
+        metrics = trainer.add(dataclasses.replace(lines.step(), random_play=True))
+    assert trainer.trained_transitions > 0
+    assert metrics["loss/value"] == metrics["loss/policy"] == 0
+    changed = moved(before, trainer)
+    assert bool(changed) == (variant == "dual-feature")
+    assert all(name.startswith("state_reward.") for name in changed)
+    for _ in range(60):
+        metrics = trainer.add(lines.step())
+    assert metrics["loss/policy"] > 0
+    assert any(name.startswith(("value_policy.", "predictor.")) for name in moved(before, trainer))
+
+
+def moved(before, trainer) -> set[str]:
+    """The weights that differ from ``before``."""
+    return {name for name, value in trainer.network.state_dict().items() if (before[name] != value).any()}
 
 
 def test_learning_rates_fall_to_zero_and_importance_exponent_rises_to_one():

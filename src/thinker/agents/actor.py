@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thinker.agents.network import LAST_IMAGINARY, LAST_REAL, LAST_RESET, AgentInput, AgentNetwork, Memory
-from thinker.agents.stage_length import convert_stage_length
+from thinker.agents.stage_length import convert_stage_length, without_search
 from thinker.agents.trajectory import Trajectory
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
@@ -28,6 +28,7 @@ class NetworkActor:
         seed: of the generator that samples actions.
         greedy: take the most likely actions instead of sampling.
         trajectory: every step is written to it, one unroll after another; a learner reads it when it is complete.
+        tree_mask_probability: of a real decision that sees only what was known before the search of its stage.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class NetworkActor:
         seed: int = 0,
         greedy: bool = False,
         trajectory: Trajectory | None = None,
+        tree_mask_probability: float = 0.0,
     ) -> None:
         if network.num_actions != env.num_actions:
             raise UserError(f"the network has {network.num_actions} actions, but the environments {env.num_actions}")
@@ -55,6 +57,10 @@ class NetworkActor:
             )
         if trajectory is not None and not env.copy:
             raise UserError("a trajectory keeps observations, which ThinkerEnv(copy=False) overwrites; use copy=True")
+        if not 0 <= tree_mask_probability <= 1:
+            raise UserError(f"tree_mask_probability is {tree_mask_probability}; it must be between 0 and 1")
+        if tree_mask_probability > 0 and not env.copy:
+            raise UserError("tree_mask_probability needs the tree at the start of a stage; use ThinkerEnv(copy=True)")
         self.network = network
         self.num_envs = env.num_envs
         self.greedy = greedy
@@ -63,7 +69,9 @@ class NetworkActor:
         self._forced_reset_depth = np.inf if env.max_depth is None else env.max_depth
         self._generator = torch.Generator().manual_seed(seed)
         self._trajectory = trajectory
+        self._tree_mask_probability = tree_mask_probability
         self._given: AgentInput | None = None
+        self._stage_start: AgentInput | None = None  # the input of the first step of this stage
         self._memory: Memory = {}
         self._next_memory: Memory = {}
 
@@ -87,10 +95,11 @@ class NetworkActor:
             last_action=torch.full((self.num_envs, 3), NO_ACTION, device=device),
             last_reward=torch.zeros(self.num_envs, len(self.network.reward_names), device=device),
         )
+        self._stage_start = self._given
 
     def refresh(self, observation: dict[str, Tensor]) -> None:
         """See `Actor`."""
-        self._given = replace(self.given, observation=self._converted(observation))
+        self._given = self._stage_start = replace(self.given, observation=self._converted(observation))
 
     @torch.no_grad()
     def act(self) -> Decision:
@@ -147,6 +156,10 @@ class NetworkActor:
             last_action=last_action,
             last_reward=last_reward,
         )
+        if real.any():
+            self._stage_start = self._given
+        elif self._tree_mask_probability > 0 and info["next_is_real"].any():
+            self._given = self._masked(self._given)
         if self._trajectory is not None:
             self._trajectory.write(
                 given,
@@ -167,6 +180,27 @@ class NetworkActor:
         output, _ = self.network(self.given.map(lambda x: x.unsqueeze(0)), self._memory)
         value: Tensor = output.value[0]
         return value
+
+    def _masked(self, given: AgentInput) -> AgentInput:
+        """``given`` at the last step of a stage; in some environments, drawn at random, as if nothing was searched."""
+        start = self._stage_start
+        if start is None:
+            raise RuntimeError("the actor has not seen the start of this stage")
+        observation = dict(start.observation)
+        if self.network.layout is not None:
+            observation["tree"] = without_search(observation["tree"], self.network.layout)
+        uniform = torch.rand(self.num_envs, generator=self._generator).to(self.network.device)
+        masked = uniform < self._tree_mask_probability  # [E]
+
+        def choose(unsearched: Tensor, searched: Tensor) -> Tensor:
+            return torch.where(masked.view(-1, *[1] * (searched.ndim - 1)), unsearched, searched)
+
+        return replace(
+            given,
+            observation={key: choose(observation[key], seen) for key, seen in given.observation.items()},
+            last_action=choose(start.last_action, given.last_action),
+            last_reward=choose(start.last_reward, given.last_reward),
+        )
 
     def _rewards(self, reward: np.ndarray, info: dict[str, Any]) -> Tensor:
         """The rewards [E, R] of a step, in the order of the network's ``reward_names``."""
@@ -204,10 +238,10 @@ class NetworkActor:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current input, the memory and the generator; the learner saves the network."""
-        given = self.given
-        state = {f"observation/{key}": value for key, value in given.observation.items()}
+        state = _input_state(self.given)
+        if self._tree_mask_probability > 0 and self._stage_start is not None and self._stage_start is not self._given:
+            state |= {f"stage_start/{key}": value for key, value in _input_state(self._stage_start).items()}
         state |= {f"memory/{key}": value for key, value in self._memory.items()}
-        state |= {name: getattr(given, name) for name in _SAVED}
         return {**state, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -221,9 +255,24 @@ class NetworkActor:
                 key.removeprefix(prefix): value.to(device) for key, value in state.items() if key.startswith(prefix)
             }
 
-        self._given = AgentInput(under("observation/"), *(state[name].to(device) for name in _SAVED))
+        self._given = self._stage_start = _input_from(under(""))
+        if start := under("stage_start/"):
+            self._stage_start = _input_from(start)
         self._memory = under("memory/")
         self._generator.set_state(state["generator"].cpu())
 
 
 _SAVED = ("episode_start", "next_is_real", "last_action", "last_reward")
+_OBSERVATION = "observation/"
+
+
+def _input_state(given: AgentInput) -> dict[str, Tensor]:
+    state = {f"{_OBSERVATION}{key}": value for key, value in given.observation.items()}
+    return {**state, **{name: getattr(given, name) for name in _SAVED}}
+
+
+def _input_from(state: dict[str, Tensor]) -> AgentInput:
+    observation = {
+        key.removeprefix(_OBSERVATION): value for key, value in state.items() if key.startswith(_OBSERVATION)
+    }
+    return AgentInput(observation, *(state[name] for name in _SAVED))

@@ -1,4 +1,4 @@
-"""The memoryless encoders of the actor-critic (appendix C): hidden states, real states, the tree."""
+"""The encoders of the actor-critic for hidden states and real states (appendix C)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thinker.agents.settings import NetworkSize
-from thinker.augmented.representation import Layout
+from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import Layers, one_hot_action, residual_blocks
 from thinker.nn.encoder import Architecture
-from thinker.nn.scale import NOT_SCALED, RunningScale
+from thinker.nn.scale import RunningScale
 from thinker.nn.sizes import SIZES, TilesSize, choose_size
 
 
@@ -56,14 +56,16 @@ class Planes(nn.Module):
 
 
 class Vector(nn.Module):
-    """Two layers over a vector."""
+    """Fully connected layers over a vector."""
 
-    def __init__(self, inputs: int, size: NetworkSize) -> None:
+    def __init__(self, inputs: int, size: NetworkSize, layers: int = 2) -> None:
         super().__init__()
         self.width = 256 if size == "paper" else 128
-        self.body = nn.Sequential(
-            nn.Linear(inputs, self.width), nn.ReLU(), nn.Linear(self.width, self.width), nn.ReLU()
-        )
+        parts: list[nn.Module] = []
+        for _ in range(layers):
+            parts += [nn.Linear(inputs, self.width), nn.ReLU()]
+            inputs = self.width
+        self.body = nn.Sequential(*parts)
 
     def forward(self, vector: Tensor) -> Tensor:
         encoded: Tensor = self.body(vector)
@@ -76,7 +78,10 @@ def planes_or_vector(shape: tuple[int, ...], size: NetworkSize) -> Planes | Vect
 
 
 class HiddenEncoder(nn.Module):
-    """Encodes the model's hidden state, scaled as a whole if it is planes and per feature if it is a vector."""
+    """Encodes the model's hidden state, scaled as a whole if it is planes and per feature if it is a vector.
+
+    One layer is enough for a vector: the model has computed its features already.
+    """
 
     SAMPLED_STEPS = 500
 
@@ -84,7 +89,7 @@ class HiddenEncoder(nn.Module):
         super().__init__()
         self.is_planes = len(shape) == 3
         self.scale = RunningScale([0] if self.is_planes else range(math.prod(shape)))
-        self.body = planes_or_vector(shape, size)
+        self.body = Planes(shape, size) if self.is_planes else Vector(math.prod(shape), size, layers=1)
         self.width = self.body.width
 
     def forward(self, hidden: Tensor, action: Tensor) -> Tensor:
@@ -102,14 +107,20 @@ class HiddenEncoder(nn.Module):
 
 
 class StateEncoder(nn.Module):
-    """Encodes a real or predicted state: an encoder like the world model's, followed by the actor-critic's CNN."""
+    """Encodes a real or predicted state: an encoder like the world model's, followed by the actor-critic's CNN.
 
-    def __init__(self, space: gym.Space, num_actions: int, size: NetworkSize) -> None:
+    ``board``: what the environment declares of its boards, if anything.
+    """
+
+    def __init__(
+        self, space: gym.Space, num_actions: int, size: NetworkSize, board: BoardStructure | None = None
+    ) -> None:
         super().__init__()
         model_size = SIZES[choose_size(space)]
         if isinstance(model_size, TilesSize):  # at least one residual block, for a larger receptive field
             model_size = replace(model_size, blocks=max(model_size.blocks, 1))
-        architecture = Architecture(space, num_actions, model_size)
+        border = None if board is None else board.border
+        architecture = Architecture(space, num_actions, model_size, border=border)
         self.num_actions = num_actions
         self.codec = architecture.codec
         self.encoder = architecture.encoder().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -124,33 +135,3 @@ class StateEncoder(nn.Module):
 
     def update_scale(self, state: Tensor) -> None:
         """Nothing to do: states are scaled by the declared bounds of their space."""
-
-
-class SkipMLP(nn.Module):
-    """The paper's MLP for the tree representation (appendix E): each layer sees the previous layer and the input."""
-
-    WIDTH, LAYERS = 200, 3
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(inputs, self.WIDTH)
-        self.rest = nn.ModuleList(nn.Linear(self.WIDTH + inputs, self.WIDTH) for _ in range(self.LAYERS - 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        features = self.first(x).relu_()
-        for layer in self.rest:
-            features = layer(torch.cat((features, x), -1)).relu_()
-        return features
-
-
-def tree_scale(layout: Layout) -> RunningScale:
-    """The scale of a tree representation: one group for all returns, so that they stay comparable, one for rewards, one
-    for visit counts; everything else is not scaled."""
-    of_part = {"reward": 1, "child_visits": 2}
-    of_part |= dict.fromkeys(("value", "child_mean_return", "child_max_return"), 0)
-    by_name = {f"{node}_{part}": group for node in ("root", "current") for part, group in of_part.items()}
-    by_name |= {"rollout_return": 0, "max_return": 0, "rollout_reward": 1}
-    groups = [NOT_SCALED] * layout.size
-    for name, part in layout.slices.items():
-        groups[part] = [by_name.get(name, NOT_SCALED)] * (part.stop - part.start)
-    return RunningScale(groups)

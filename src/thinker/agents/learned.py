@@ -23,12 +23,17 @@ class LearnedAgent:
     network: AgentNetwork
     learner: ActorCriticLearner
     unroll_stages: int
+    tree_mask_probability: float = 0.0
 
     def actor(
         self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Trajectory | None = None
     ) -> NetworkActor:
-        """An actor for ``env``, which writes every step to ``trajectory`` if given."""
-        return NetworkActor(self.network, env, seed=seed, greedy=greedy, trajectory=trajectory)
+        """An actor for ``env``. With a ``trajectory`` it is one for training: it writes every step to the trajectory,
+        and trees are masked with ``tree_mask_probability``."""
+        mask = 0.0 if trajectory is None else self.tree_mask_probability
+        return NetworkActor(
+            self.network, env, seed=seed, greedy=greedy, trajectory=trajectory, tree_mask_probability=mask
+        )
 
     def trajectory(self, env: ThinkerEnv) -> Trajectory:
         """Storage for one unroll of all environments of ``env``."""
@@ -50,5 +55,7 @@ class LearnedAgentSpec(LearnerSettings, ABC):
     def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> LearnedAgent:
         """An agent with new weights for ``env``, and its learner."""
         network = self.build_network(env, seed=seed, device=device)
-        learner = ActorCriticLearner(network, self, discount=env.augmented_discount, seed=seed + 2)
+        learner = ActorCriticLearner(
+            network, self, discount=env.augmented_discount, stage_length=env.stage_length, seed=seed + 2
+        )
         return LearnedAgent(network, learner, self.unroll_stages)

@@ -23,6 +23,12 @@ REAL, PLANNING = "real", "planning"
 """The kinds of reward; a network's ``reward_names`` are the columns of rewards, values and advantages."""
 
 
+class AdvantageScale(RunningScale):
+    """The running scale of the advantages, updated once for each trajectory: it must keep up with the policy."""
+
+    SLOWEST = 0.1
+
+
 class NotFiniteError(UserError, FloatingPointError):
     """A loss or the gradient was NaN or infinite; the weights were not updated with it."""
 
@@ -34,12 +40,23 @@ class ActorCriticLearner:
         network: the network to train; its parameters and input scales are changed in place.
         settings: see `LearnerSettings`; the objective is chosen there.
         discount: of the augmented MDP, γ^(1/K): ``env.augmented_discount``.
+        stage_length: K, augmented steps per real step.
         seed: of the generator that shuffles the environments into batches.
     """
 
-    def __init__(self, network: AgentNetwork, settings: LearnerSettings, *, discount: float, seed: int = 0) -> None:
+    def __init__(
+        self,
+        network: AgentNetwork,
+        settings: LearnerSettings,
+        *,
+        discount: float,
+        stage_length: int = 1,
+        seed: int = 0,
+    ) -> None:
         if not 0 <= discount <= 1:
             raise UserError(f"discount is {discount}; it must lie between 0 and 1")
+        if stage_length < 1:
+            raise UserError(f"stage_length is {stage_length}; it must be at least 1")
         if settings.reward_scales(0.0).keys() != set(network.reward_names):
             raise UserError(
                 f"the network learns from the rewards {network.reward_names}, but the settings have scales of "
@@ -48,13 +65,14 @@ class ActorCriticLearner:
         self.network = network
         self.settings = settings
         self.discount = discount
+        self.trace_decay = settings.trace_decay ** (1 / stage_length)  # λ per augmented step
         self.updates = 0  # gradient steps so far
         self._generator = torch.Generator().manual_seed(seed)
         betas = (settings.adam_beta_1, settings.adam_beta_2)
         self._optimiser = make_adam(
             network.parameters(), network.device, lr=settings.learning_rate, betas=betas, eps=settings.adam_epsilon
         )
-        self._advantage_scale = RunningScale(range(len(network.reward_names))).to(network.device)
+        self._advantage_scale = AdvantageScale(range(len(network.reward_names))).to(network.device)
         self.loss_scales = {
             "policy": 1.0,
             **{f"value_{name}": settings.baseline_scale for name in network.reward_names},
@@ -73,7 +91,9 @@ class ActorCriticLearner:
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
         whole = trajectory.read()
-        returns_of_all = self._on_policy_returns(whole) if settings.objective == "ppo" else None
+        returns_of_all = self._on_policy_returns(whole)
+        if settings.normalise_advantages:
+            self._advantage_scale.update(returns_of_all.advantage.flatten(0, 1))
         metrics = []
         for _ in range(settings.epochs):
             for environments in self._batches(trajectory.num_envs):
@@ -81,10 +101,10 @@ class ActorCriticLearner:
                 output, _ = self.network(unroll.given, unroll.memory)
                 log_prob = _log_prob(unroll, output.logits, output.reset_logits)
                 log_ratio = log_prob - _behaviour_log_prob(unroll)  # [T, B]
-                if returns_of_all is None:
-                    returns = self._off_policy_returns(unroll, output, log_ratio.detach())
-                else:
+                if settings.objective == "ppo":
                     returns = Returns(*(x.index_select(1, environments) for x in returns_of_all))
+                else:
+                    returns = self._off_policy_returns(unroll, output, log_ratio.detach())
                 losses = self._losses(unroll, output, log_prob, log_ratio, returns, progress)
                 gradient_norm = self._descend(losses)
                 metrics.append({**self._metrics(unroll, losses, log_ratio), "agent/gradient_norm": gradient_norm})
@@ -106,7 +126,7 @@ class ActorCriticLearner:
             unroll.reward,
             unroll.value[:-1],
             *self._continuation(unroll, unroll.value),
-            trace_decay=self.settings.trace_decay,
+            trace_decay=self.trace_decay,
         )
         return self._for_the_actor(unroll, returns)
 
@@ -120,7 +140,7 @@ class ActorCriticLearner:
             *self._continuation(unroll, value),
             importance_clip=self.settings.importance_clip,
             trace_clip=self.settings.trace_clip,
-            trace_decay=self.settings.trace_decay,
+            trace_decay=self.trace_decay,
         )
         return self._for_the_actor(unroll, returns)
 
@@ -139,12 +159,10 @@ class ActorCriticLearner:
         return next_value, self.discount * ~nothing_left, ~over
 
     def _for_the_actor(self, unroll: Unroll, returns: Returns) -> Returns:
-        """Zero the planning advantages of real actions, then update the running scale of the advantages."""
+        """``returns`` without the planning advantages of real actions."""
         for column, name in enumerate(self.network.reward_names):
             if name == PLANNING:
                 returns.advantage[..., column] *= ~unroll.given.next_is_real[:-1]
-        if self.settings.normalise_advantages:
-            self._advantage_scale.update(returns.advantage.flatten(0, 1))
         return returns
 
     # ------------------------------------------------------------------------------- losses and gradients

@@ -24,6 +24,7 @@ from thinker.agents.network import (
 from thinker.agents.settings import NetworkSize, check_choice
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
+from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import initialise, one_hot_action
 from thinker.nn.scale import RunningScale
 
@@ -34,10 +35,17 @@ class RawNetwork(AgentNetwork):
     observes = ("real_state",)
     reward_names = ("real",)
 
-    def __init__(self, state_space: spaces.Box, num_actions: int, *, size: NetworkSize = "small") -> None:
+    def __init__(
+        self,
+        state_space: spaces.Box,
+        num_actions: int,
+        *,
+        size: NetworkSize = "small",
+        board: BoardStructure | None = None,
+    ) -> None:
         super().__init__()
         self.num_actions = num_actions
-        encoder = StateEncoder(state_space, num_actions, size)
+        encoder = StateEncoder(state_space, num_actions, size, board)
         self.encoders = nn.ModuleDict({"real_state": encoder})
         initialise(self.encoders)
         self.reward_scale = RunningScale([0])
@@ -81,4 +89,5 @@ class RawAgentSpec(LearnedAgentSpec):
                 f"environment with observe=('real_state',)"
             )
         space, num_actions = seen["real_state"], env.num_actions
-        return build_seeded(lambda: RawNetwork(space, num_actions, size=self.network_size), seed, device)
+        board = env.metadata.get("board")
+        return build_seeded(lambda: RawNetwork(space, num_actions, size=self.network_size, board=board), seed, device)

@@ -28,7 +28,7 @@ class LearnerSettings:
     clip_ratio: float = 0.2  # "ppo": largest deviation of the probability ratio from 1
 
     # Returns and advantages
-    trace_decay: float = 0.99  # λ per step
+    trace_decay: float = 0.99  # λ per real step; per augmented step it is raised to 1 / K
     importance_clip: float = 1.0  # ρ̄ of V-trace
     trace_clip: float = 1.0  # c̄ of V-trace
     normalise_advantages: bool = True  # by a running scale, separately for each kind of reward

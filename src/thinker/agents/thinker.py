@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from thinker.agents.encoders import HiddenEncoder, SkipMLP, StateEncoder, tree_scale
-from thinker.agents.learned import LearnedAgentSpec
+from thinker.agents.encoders import HiddenEncoder, StateEncoder
+from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.network import (
     LAST_IMAGINARY,
     LAST_REAL,
@@ -23,16 +23,16 @@ from thinker.agents.network import (
     final_layer,
     observation_spaces,
 )
+from thinker.agents.per_action import PerActionTreeEncoder
 from thinker.agents.settings import NetworkSize, check_choice
+from thinker.agents.tree_encoder import MLPTreeEncoder, RecurrentTreeEncoder, TreeEncoder
 from thinker.augmented import Layout, ThinkerEnv
 from thinker.errors import UserError
-from thinker.interfaces import NO_ACTION
+from thinker.interfaces import NO_ACTION, BoardStructure
 from thinker.nn.blocks import initialise, one_hot_action
-from thinker.nn.lstm_attention import LSTMAttention
 from thinker.nn.scale import RunningScale
 
-TreeEncoderName = Literal["lstm-attention", "mlp"]
-RECURRENT_WIDTH = 128
+TreeEncoderName = Literal["lstm-attention", "mlp", "per-action"]
 
 
 class ThinkerNetwork(AgentNetwork):
@@ -42,8 +42,9 @@ class ThinkerNetwork(AgentNetwork):
         observation_spaces: of one environment: any of tree, hidden, root_hidden, real_state, predicted_state.
         num_actions: A.
         layout: of the tree representation; None if the tree is not observed.
-        tree_encoder: "lstm-attention", or "mlp" without memory.
+        tree_encoder: "lstm-attention", "mlp" without memory, or "per-action", which treats actions alike.
         size: "paper", or "small" for boards on a laptop.
+        board: what the environment declares of its boards, if anything.
     """
 
     reward_names = ("real", "planning")
@@ -56,6 +57,7 @@ class ThinkerNetwork(AgentNetwork):
         *,
         tree_encoder: TreeEncoderName = "mlp",
         size: NetworkSize = "small",
+        board: BoardStructure | None = None,
     ) -> None:
         super().__init__()
         if ("tree" in observation_spaces) != (layout is not None):
@@ -63,6 +65,8 @@ class ThinkerNetwork(AgentNetwork):
                 f"the observations are {', '.join(observation_spaces)}, but the layout of the tree is {layout}; "
                 f"give the layout (env.layout) if and only if the tree is observed"
             )
+        if tree_encoder == "per-action" and layout is None:
+            raise UserError("tree_encoder is 'per-action', which reads the tree; add 'tree' to the observations")
         self.num_actions = num_actions
         self.observes = tuple(observation_spaces)
         self.layout = layout
@@ -76,58 +80,45 @@ class ThinkerNetwork(AgentNetwork):
             if key in ("hidden", "root_hidden"):
                 encoder = HiddenEncoder(space.shape, size)
             elif key in ("real_state", "predicted_state"):
-                encoder = StateEncoder(space, num_actions, size)
+                encoder = StateEncoder(space, num_actions, size, board)
             else:
                 raise UserError(f"no encoder is known for the observation {key!r}; use those of ThinkerEnv's observe")
             self.encoders[key] = encoder
             width += encoder.width
 
-        self.recurrent: LSTMAttention | None = None
-        if layout is not None:
-            self.tree_scale = tree_scale(layout)
-            if tree_encoder == "mlp":
-                self.tree_encoder: nn.Module = SkipMLP(layout.size)
-                width += SkipMLP.WIDTH
-            else:
-                self.recurrent = LSTMAttention(RECURRENT_WIDTH)
-                self.tree_encoder = nn.Sequential(nn.Linear(layout.size, RECURRENT_WIDTH), nn.ReLU())
-                self.after_recurrent = nn.Sequential(nn.Linear(RECURRENT_WIDTH, RECURRENT_WIDTH), nn.ReLU())
-                width += RECURRENT_WIDTH
-
         initialise(self.encoders)
-        if layout is not None:
-            initialise(self.tree_encoder)
-        if self.recurrent is not None:
-            initialise(self.after_recurrent)
 
         self.last_action_sizes = (num_actions, num_actions, 2)
         self.reward_scale = RunningScale(range(len(self.reward_names)))
+        self.tree = None if layout is None else _tree_encoder(tree_encoder, layout, width + 2 + len(self.reward_names))
+        width += 0 if self.tree is None else self.tree.width
         width += sum(self.last_action_sizes) + len(self.reward_names)
         self.head_sizes = (num_actions, num_actions, 2, len(self.reward_names))
         self.heads = final_layer(width, self.head_sizes)
 
     def initial_memory(self, batch: int) -> Memory:
-        return {} if self.recurrent is None else self.recurrent.initial_memory(batch)
+        return {} if self.tree is None else self.tree.initial_memory(batch)
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
         """See `AgentNetwork`. Everything that does not depend on memory is computed for all steps in one batch."""
-        time, batch = given.episode_start.shape
         flat = given.map(lambda x: x.flatten(0, 1))
-        parts = [encoder(flat.observation[key], _action_into(key, flat)) for key, encoder in self.encoders.items()]
-        if self.layout is not None:
-            tree = self.tree_encoder(self.tree_scale(flat.observation["tree"]))
-            if self.recurrent is not None:
-                tree, memory = self.recurrent(tree.unflatten(0, (time, batch)), given.episode_start, memory)
-                tree = self.after_recurrent(tree.flatten(0, 1))
-            parts.append(tree)
-        for column, size in enumerate(self.last_action_sizes):
-            parts.append(one_hot_action(flat.last_action[:, column], size))
-        parts.append(self.reward_scale(flat.last_reward))
+        encoded = [encoder(flat.observation[key], _action_into(key, flat)) for key, encoder in self.encoders.items()]
+        *last_actions, last_reset = (
+            one_hot_action(flat.last_action[:, column], size) for column, size in enumerate(self.last_action_sizes)
+        )
+        context = torch.cat((*encoded, last_reset, self.reward_scale(flat.last_reward)), 1)
+        parts, own_logits = [context, *last_actions], None
+        if self.tree is not None:
+            features, own_logits, memory = self.tree(flat, context, given.episode_start, memory)
+            parts.append(features)
         features = torch.cat(parts, 1)
 
         real_logits, imaginary_logits, reset_logits, value = self.heads(features).split(self.head_sizes, 1)
+        if own_logits is not None:
+            real_logits, imaginary_logits = real_logits + own_logits[..., 0], imaginary_logits + own_logits[..., 1]
         logits = torch.where(flat.next_is_real.unsqueeze(1), real_logits, imaginary_logits)
-        outputs = (x.unflatten(0, (time, batch)) for x in (logits, reset_logits, value, features))
+        leading = given.episode_start.shape
+        outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
         return AgentOutput(*outputs), memory
 
     @torch.no_grad()
@@ -135,9 +126,15 @@ class ThinkerNetwork(AgentNetwork):
         flat = given.map(lambda x: x.flatten(0, 1))
         for key, encoder in self.encoders.items():
             encoder.update_scale(flat.observation[key])  # type: ignore[operator]
-        if self.layout is not None:
-            self.tree_scale.update(flat.observation["tree"])
+        if self.tree is not None:
+            self.tree.update_scale(flat)
         self.reward_scale.update(flat.last_reward)
+
+
+def _tree_encoder(name: TreeEncoderName, layout: Layout, context_width: int) -> TreeEncoder:
+    if name == "per-action":
+        return PerActionTreeEncoder(layout, context_width)
+    return MLPTreeEncoder(layout) if name == "mlp" else RecurrentTreeEncoder(layout)
 
 
 def _action_into(key: str, flat: AgentInput) -> Tensor:
@@ -153,34 +150,53 @@ def _action_into(key: str, flat: AgentInput) -> Tensor:
 class ThinkerAgentSpec(LearnedAgentSpec):
     """The agent that learns to plan. The defaults suit small boards on a laptop; see `paper_settings`."""
 
-    tree_encoder: TreeEncoderName = "mlp"  # encoder of the tree representation: recurrent as in the paper, or an MLP
+    tree_encoder: TreeEncoderName = "mlp"  # recurrent as in the paper, an MLP, or one network for each action alike
     network_size: NetworkSize = "small"  # size of the encoders
     planning_reward_scale: float = 1.0  # c^p at the start; 0 turns planning rewards off
     final_planning_reward_scale: float = 0.0  # c^p at the end, annealed linearly
+    planning_reward_annealing: float = 1.0  # fraction of the run after which c^p stays at its final value
+    tree_mask_probability: float = 0.0  # of real decisions in training that see no search, so that K = 1 works too
+    trace_decay: float = 0.92  # λ per real step; per augmented step it is raised to 1 / K
     imaginary_entropy_cost: float = 1e-2  # entropy bonus of imaginary and reset actions
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "tree_encoder", get_args(TreeEncoderName))
         check_choice(self, "network_size", get_args(NetworkSize))
+        if not 0 <= self.tree_mask_probability <= 1:
+            raise UserError(f"tree_mask_probability is {self.tree_mask_probability}; it must be between 0 and 1")
+        if not 0 < self.planning_reward_annealing <= 1:
+            annealing = self.planning_reward_annealing
+            raise UserError(f"planning_reward_annealing is {annealing}; it must be greater than 0 and at most 1")
 
     def acts_in(self) -> Literal["augmented", "raw"]:
         return "augmented"
 
     def reward_scales(self, progress: float) -> dict[str, float]:
         first, final = self.planning_reward_scale, self.final_planning_reward_scale
-        return {**super().reward_scales(progress), "planning": first + (final - first) * progress}
+        done = min(1.0, progress / self.planning_reward_annealing)
+        return {**super().reward_scales(progress), "planning": first + (final - first) * done}
 
     def entropy_costs(self) -> dict[str, float]:
         return {**super().entropy_costs(), "imaginary": self.imaginary_entropy_cost}
+
+    def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> LearnedAgent:
+        agent = super().build(env, seed=seed, device=device)
+        return replace(agent, tree_mask_probability=self.tree_mask_probability)
 
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
         layout = env.layout if "tree" in env.observe else None
         seen = observation_spaces(env)
 
         def make() -> ThinkerNetwork:
-            encoder = self.tree_encoder
-            return ThinkerNetwork(seen, env.num_actions, layout, tree_encoder=encoder, size=self.network_size)
+            return ThinkerNetwork(
+                seen,
+                env.num_actions,
+                layout,
+                tree_encoder=self.tree_encoder,
+                size=self.network_size,
+                board=env.metadata.get("board"),
+            )
 
         return build_seeded(make, seed, device)
 

@@ -9,6 +9,8 @@ environments without a spec:
 * ``"observation_names"``: for vector observations, a sequence of strings, one for each feature.
 * ``"tile_pictures"``: uint8 [tiles, P, P, 3], a picture of each tile, for observations that are one-hot planes
   [tiles, H, W].
+* ``"board"``: a `thinker.interfaces.BoardStructure`, for observations that are planes over a board: squares that never
+  change, and what becomes of the actions when the board is turned or mirrored.
 """
 
 from __future__ import annotations

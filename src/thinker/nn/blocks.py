@@ -124,6 +124,24 @@ def residual_blocks(layers: Layers, channels: int, count: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(layers, channels) for _ in range(count)))
 
 
+class GlobalBlock(nn.Module):
+    """A residual block in which every square also sees the mean and the maximum over the whole board."""
+
+    def __init__(self, layers: Layers, channels: int) -> None:
+        super().__init__()
+        self.first = layers.layer(channels, channels)
+        self.inject = nn.Linear(2 * channels, channels)
+        self.second = layers.layer(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, channels, height, width], not activated, to the same shape."""
+        active = x.relu()
+        pooled = torch.cat((active.mean((2, 3)), active.amax((2, 3))), 1)
+        inner = self.first(active) + self.inject(pooled)[:, :, None, None]
+        output: Tensor = self.second(inner.relu_())
+        return output.add_(x)
+
+
 class UnrollFunction(nn.Module):
     """Maps the last hidden state and the action to the next hidden state: ``count`` residual blocks.
 
@@ -157,7 +175,10 @@ class OutputLayer(nn.Linear):
 
 
 class Predictor(nn.Module):
-    """Scalars and logits from a hidden state: a few layers with ReLU, then one linear layer per quantity.
+    """Scalars and logits from an activated hidden state: a few layers with ReLU, then one linear layer per quantity.
+
+    The input must have gone through a ReLU: hidden states end with a linear layer, which the first layer here would
+    otherwise merge with.
 
     The features at the positions of a convolutional hidden state are combined in one of two ways: "flatten"
     concatenates them, as in the paper; "pool" takes their mean and maximum over the positions and combines these with
@@ -187,7 +208,7 @@ class Predictor(nn.Module):
         self.output = OutputLayer(inputs, sum(outputs.values()))
 
     def forward(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Hidden states [B, widths[0], ...] to a dict of [B, outputs[name]]."""
+        """Activated hidden states [B, widths[0], ...] to a dict of [B, outputs[name]]."""
         for layer in self.trunk:
             hidden = layer(hidden).relu_()
         if hidden.ndim > 2:
@@ -217,5 +238,5 @@ def initialise(module: nn.Module) -> None:
             nn.init.normal_(layer.action_weight, std=math.sqrt(2 / layer.layer.weight[0].numel()))
     with torch.no_grad():
         for block in module.modules():
-            if isinstance(block, ResidualBlock | UnrollFunction):
+            if isinstance(block, ResidualBlock | GlobalBlock | UnrollFunction):
                 block.second.weight.mul_(RESIDUAL_SCALE)

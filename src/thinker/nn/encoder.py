@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gymnasium as gym
 from torch import Tensor, nn
 
@@ -26,11 +28,21 @@ class Encoder(nn.Module):
 
 
 class Architecture:
-    """Builds the parts of the networks for an observation space, a number of actions and a size."""
+    """Builds the parts of the networks for an observation space, a number of actions and a size.
 
-    def __init__(self, observation_space: gym.Space, num_actions: int, size: ModelSize) -> None:
+    ``border``: see `ObservationCodec`.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        num_actions: int,
+        size: ModelSize,
+        border: Sequence[int] | None = None,
+    ) -> None:
         self.observation_space = observation_space
-        self.codec = ObservationCodec(observation_space, size)
+        self.border = border
+        self.codec = ObservationCodec(observation_space, size, border)
         self.size = size
         self.num_actions = num_actions
         height_width = self.codec.state_shape[1:]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from thinker.errors import UserError
+from thinker.nn.recurrence import GATES, Recurrence, Weights
 
 Memory = dict[str, Tensor]
 """A network's recurrent state: tensors [B, ...], one row per environment; empty for networks without memory."""
@@ -15,111 +16,84 @@ Memory = dict[str, Tensor]
 CURRENT_STEP_BIAS = 5.0
 """The paper's prior that the current step gets the most attention."""
 
-
-class LSTMAttentionCell(nn.Module):
-    """One cell. Its input is stack([x, h_below]): the network's input x and the output of the cell below.
-
-    Every linear layer on the stacked input is split into the part on x, which does not depend on the recurrence and is
-    computed for all steps at once (`project`), and the part on h_below. The skip connection of the attention module is
-    x: the paper adds the cell's input, which has twice the required width.
-    """
-
-    def __init__(self, width: int, heads: int, window: int) -> None:
-        super().__init__()
-        if width % heads:
-            raise UserError(f"width {width} is not a multiple of the number of heads {heads}")
-        self.width, self.heads, self.window = width, heads, window
-        # Rows: the five gates f, i_c, i_a, o, c and then the attention's q, k, v.
-        self.project = nn.Linear(width, 8 * width, bias=False)
-        self.below = nn.Linear(width, 8 * width, bias=False)
-        self.recurrent = nn.Linear(width, 5 * width)
-        self.position_key = nn.Parameter(torch.zeros(heads, window, width // heads))  # U_r
-        position_bias = torch.zeros(heads, window)
-        position_bias[:, -1] = CURRENT_STEP_BIAS
-        self.position_bias = nn.Parameter(position_bias)  # b_r
-        self.attended = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
-        bound = 1 / math.sqrt(width)
-        for layer in (self.project, self.below, self.recurrent):
-            nn.init.uniform_(layer.weight, -bound, bound)
-
-    def forward(
-        self,
-        x: Tensor,  # [B, width]
-        projected: Tensor,  # [B, 8 * width]  project(x)
-        below: Tensor,  # [B, width]
-        hidden: Tensor,  # [B, width]
-        cell: Tensor,  # [B, width]
-        keys: Tensor,  # [B, heads, window, width / heads]  of the previous steps, the latest last
-        values: Tensor,  # like keys
-        in_episode: Tensor,  # [B, 1, window] bool  which steps belong to this episode, the current one last
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The new hidden, cell, keys and values."""
-        gates, attended = (projected + self.below(below)).split((5 * self.width, 3 * self.width), 1)
-        query, key, value = attended.view(len(x), 3, self.heads, -1).unbind(1)  # each [B, heads, d_e]
-        keys = torch.cat((keys[:, :, 1:], key.unsqueeze(2)), 2)
-        values = torch.cat((values[:, :, 1:], value.unsqueeze(2)), 2)
-
-        scores = (keys @ query.unsqueeze(-1)).squeeze(-1)  # [B, heads, window]
-        scores = scores + torch.einsum("hwd,bhd->bhw", self.position_key, query)
-        scores = scores / math.sqrt(self.width // self.heads) + self.position_bias
-        weights = scores.masked_fill(~in_episode, -torch.inf).softmax(-1)
-        attended = (weights.unsqueeze(2) @ values).flatten(1)  # [B, width]
-        attention = self.norm(self.attended(attended) + x)
-
-        gates, candidate = (gates + self.recurrent(hidden)).split((4 * self.width, self.width), 1)
-        forget, input_cell, input_attention, output = gates.sigmoid().chunk(4, 1)
-        cell = forget * cell + input_cell * candidate.tanh() + input_attention * attention.tanh()
-        return output * cell.tanh(), cell, keys, values
+FORGET_BIAS = 1.0
+"""Added to the initial bias of the forget gates, so that a cell remembers before it has learned to."""
 
 
 class LSTMAttention(nn.Module):
-    """A stack of ``cells`` cells; the lowest receives the top cell's output of the previous step."""
+    """A stack of ``cells`` cells; the lowest receives the top cell's output of the previous step.
+
+    A cell's input is stack([x, h_below]): the network's input x and the output of the cell below. Every linear layer on
+    it is split into the part on x and the part on h_below. The skip connection of the attention module is x: the paper
+    adds the cell's input, which has twice the required width.
+
+    Args:
+        width: of inputs, outputs and all layers.
+        heads: attention heads; they share the width.
+        window: how many steps each step attends to, itself included. The paper means two stages.
+        cells: the height of the stack.
+    """
 
     def __init__(self, width: int = 128, heads: int = 8, window: int = 40, cells: int = 3) -> None:
         super().__init__()
-        self.width, self.window = width, window
-        self.cells = nn.ModuleList(LSTMAttentionCell(width, heads, window) for _ in range(cells))
-        self.head_shape = (heads, window, width // heads)
-        self.register_buffer("steps_back", torch.arange(window - 1, -1, -1), persistent=False)
+        if width % heads:
+            raise UserError(f"width {width} is not a multiple of the number of heads {heads}")
+        if window < 1:
+            raise UserError(f"the attention window must hold at least the current step, not {window} steps")
+        self.width, self.heads, self.window = width, heads, window
 
-    steps_back: Tensor
+        def weight(*shape: int) -> nn.Parameter:
+            bound = 1 / math.sqrt(width)
+            return nn.Parameter(torch.empty(cells, *shape).uniform_(-bound, bound))
+
+        # Weights are [inputs, outputs]: products of few rows are fastest that way.
+        self.input_weight = weight(width, 8 * width)  # on x
+        self.below_weight = weight(width, 8 * width)  # on h_below
+        self.recurrent_weight = weight(width, 5 * width)  # on the cell's own output of the previous step: gates only
+        self.gate_bias = weight(5 * width)
+        self.attended_weight = weight(width, width)
+        self.attended_bias = weight(width)
+        self.norm_weight = nn.Parameter(torch.ones(cells, width))
+        self.norm_bias = nn.Parameter(torch.zeros(cells, width))
+        # Positions in the window, the current step last
+        self.position_key = nn.Parameter(torch.zeros(cells, heads, window, width // heads))  # U_r
+        self.position_bias = nn.Parameter(torch.zeros(cells, heads, window))  # b_r
+        with torch.no_grad():
+            self.position_bias[..., -1] = CURRENT_STEP_BIAS
+            self.gate_bias.unflatten(1, (len(GATES), width))[:, GATES.index("forget")] += FORGET_BIAS
 
     def initial_memory(self, batch: int) -> Memory:
         """Empty memory for ``batch`` environments."""
-        device, count = self.steps_back.device, len(self.cells)
+        cells = len(self.input_weight)
+        zeros = self.input_weight.new_zeros
         return {
-            "hidden": torch.zeros(batch, count, self.width, device=device),
-            "cell": torch.zeros(batch, count, self.width, device=device),
-            "keys": torch.zeros(batch, count, *self.head_shape, device=device),
-            "values": torch.zeros(batch, count, *self.head_shape, device=device),
+            "hidden": zeros(batch, cells, self.width),
+            "cell": zeros(batch, cells, self.width),
+            # Of the last steps, the latest last
+            "keys": zeros(batch, cells, self.width, self.window),
+            "values": zeros(batch, cells, self.window, self.width),
             # How many of the previous steps in the window belong to the same episode
-            "steps": torch.zeros(batch, dtype=torch.int64, device=device),
+            "steps": zeros(batch, dtype=torch.int64),
         }
 
     def forward(self, x: Tensor, episode_start: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """``x`` [T, B, width] to outputs of the same shape; memory is cleared where ``episode_start`` [T, B] is set."""
-        state = [list(memory[name].unbind(1)) for name in ("hidden", "cell", "keys", "values")]
-        hidden, cell, keys, values = state
-        steps = memory["steps"]
-        keep = (~episode_start).to(x.dtype).unsqueeze(-1)  # [T, B, 1]
-        # For each cell T tensors [B, 8 * width]. unbind() rather than indexing by t: each index's gradient would be as
-        # large as all steps together.
-        projected = [one.project(x).unbind() for one in self.cells]  # type: ignore[operator]
-        outputs = []
-        for t, x_t in enumerate(x.unbind()):
-            steps = torch.where(episode_start[t], 0, steps)
-            in_episode = (self.steps_back <= steps.unsqueeze(1)).unsqueeze(1)  # [B, 1, window]
-            hidden = [one * keep[t] for one in hidden]
-            cell = [one * keep[t] for one in cell]
-            below = hidden[-1]  # h^0_t, the top cell's output of the previous step
-            for n, one in enumerate(self.cells):
-                hidden[n], cell[n], keys[n], values[n] = one(
-                    x_t, projected[n][t], below, hidden[n], cell[n], keys[n], values[n], in_episode
-                )
-                below = hidden[n]
-            outputs.append(below)
-            steps = (steps + 1).clamp(max=self.window - 1)
-        stacked = (torch.stack(parts, 1) for parts in (hidden, cell, keys, values))
-        new = dict(zip(("hidden", "cell", "keys", "values"), stacked))
-        return torch.stack(outputs), {**new, "steps": steps}
+        """``x`` [T, B, width] to outputs of the same shape; memory is cleared where ``episode_start`` [T, B] is set.
+
+        Memory is data: no gradient flows into it or out of it. The memory given is not changed.
+        """
+        steps, final_steps = self._steps_before(episode_start, memory["steps"])
+        outputs, *final = Recurrence.apply(
+            x,
+            ~episode_start,
+            steps,
+            *(memory[name].detach() for name in ("hidden", "cell", "keys", "values")),
+            *Weights(**{name: getattr(self, name) for name in Weights._fields}),
+        )
+        return outputs, {**dict(zip(("hidden", "cell", "keys", "values"), final)), "steps": final_steps}
+
+    def _steps_before(self, episode_start: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """How many of the previous steps in the window belong to each step's episode [T, B]; and after the last [B]."""
+        time = torch.arange(len(episode_start), device=steps.device).unsqueeze(1)
+        first = torch.where(episode_start, time, -steps).cummax(0).values
+        before = (time - first).clamp(max=self.window - 1)
+        return before, (before[-1] + 1).clamp(max=self.window - 1)

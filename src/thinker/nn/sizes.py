@@ -45,7 +45,7 @@ class TilesSize:
     """Convolutional networks for boards of 0s and 1s; they keep the board's height and width."""
 
     channels: int = 32  # channels of the hidden state
-    state_reward_channels: int = 16  # channels of a dual network's state-reward half, which has the easier task
+    state_reward_channels: int = 32  # channels of a dual network's state-reward half, which has the easier task
     blocks: int = 0  # residual blocks of encoder and decoder
     unroll_blocks: int = 1  # residual blocks of an unrolling function
 
@@ -76,6 +76,8 @@ SIZES: dict[str, ModelSize] = {
     "paper": ImageSize(channels=64, blocks=1, unroll_blocks=5, stacked_frames=1),
     "paper-stacked": ImageSize(channels=64, blocks=2, unroll_blocks=9, stacked_frames=4),
     "tiles": TilesSize(),
+    "board": TilesSize(channels=32, state_reward_channels=24, blocks=2),
+    "board-large": TilesSize(channels=32, state_reward_channels=24, blocks=4),
     "vector": VectorSize(),
 }
 

@@ -36,6 +36,7 @@ def build_model(
             total_transitions=total_transitions,
             seed=seed,
             device=device,
+            board=envs.metadata.get("board"),
         )
     )
 

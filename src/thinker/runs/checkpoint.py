@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from thinker.errors import UserError
 
-LAYOUT = 2
+LAYOUT = 3
 """The version of the layout; checkpoints of other versions are rejected."""
 
 TENSORS, ARRAYS, STATE, MANIFEST = "tensors.safetensors", "arrays.npy", "state.json", "manifest.json"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -34,17 +32,6 @@ def choose_device(name: str) -> torch.device:
 def cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def all_threads(threads: int = 0) -> Iterator[None]:
-    """Use all ``threads`` threads (0: one per core), for a computation that runs alone."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or cores())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def prepare(threads: int = 0, *, concurrent: int = 1) -> None:

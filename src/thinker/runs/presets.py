@@ -14,19 +14,36 @@ from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
-from thinker.world_model.spec import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec, SingleModelSpec
+from thinker.world_model.spec import (
+    BoardModelSpec,
+    DualModelSpec,
+    LearnedValuesSimulatorSpec,
+    NoModelSpec,
+    SingleModelSpec,
+)
 from thinker.world_model.trainer import TrainerSettings, board_settings
 
 DEFAULT_PRESET = "sokoban-quick"
 
-BOARD_TRAINING = dataclasses.replace(
+SEQUENCE_TRAINING = dataclasses.replace(
     board_settings(), replay_ratio=4.0, warm_up_transitions=2_000, return_length=30, priority_exponent=0.0
 )
-"""Training of a world model for small boards on a laptop, in a run of a few 100,000 steps."""
+"""Training of recurrent world models for small boards on a laptop, in a run of a few 100,000 steps."""
+BOARD_TRAINING = dataclasses.replace(
+    SEQUENCE_TRAINING,
+    unroll_length=1,  # boards need no sequences, and states of different episodes teach more
+    batch_size=160,
+    state_reward_learning_rate=1e-2,
+    state_loss_scale=100.0,
+    value_loss_scale=0.1,
+)
+"""The same for `BoardModelSpec`."""
 VECTOR_TRAINING = dataclasses.replace(
     board_settings(),
     state_reward_learning_rate=1e-3,
     value_policy_learning_rate=2e-3,
+    priority_exponent=0.6,
+    state_loss_scale=128.0,
     value_loss_scale=0.25,
     replay_ratio=4.0,
     warm_up_transitions=2_000,
@@ -38,21 +55,33 @@ def sokoban_quick() -> RunSettings:
     """7x7 boards with one box, the learned dual network, from scratch: about five minutes on two cores."""
     return RunSettings(
         real_steps=120_000,
-        annealing_steps=300_000,  # so that this is the first part of `sokoban`
+        annealing_steps=300_000,  # learning is still fast at the end
         num_envs=128,
         exploration_steps=12_000,
         # Half as long as in evaluations: a new level teaches more than the rest of an episode whose box is stuck.
         environment=SokobanSpec(size=7, boxes=1, max_steps=30, held_out_max_steps=60),
-        search=SearchSettings(stage_length=8, max_depth=5),
+        # Solutions are short. With a larger discount, values hardly tell progress from waiting.
+        search=SearchSettings(stage_length=8, max_depth=5, discount=0.93, observe=("tree", "hidden", "root_hidden")),
         # A small replay soon drops the transitions of the agent's first, bad policies.
-        model=DualModelSpec(training=BOARD_TRAINING, replay_capacity=20_000),
-        agent=ThinkerAgentSpec(unroll_stages=8, batch_size=16),
+        model=BoardModelSpec(training=BOARD_TRAINING, replay_capacity=20_000, augmentation="symmetries"),
+        agent=ThinkerAgentSpec(
+            tree_encoder="per-action",
+            tree_mask_probability=0.1,
+            unroll_stages=8,
+            batch_size=16,
+            real_entropy_cost=2e-2,
+        ),
     )
 
 
 def sokoban() -> RunSettings:
-    """`sokoban-quick`, trained longer: twenty minutes on one core, less on two."""
-    return dataclasses.replace(sokoban_quick(), real_steps=300_000, annealing_steps=None)
+    """7x7 boards with two boxes: about half an hour on two cores."""
+    return dataclasses.replace(
+        sokoban_quick(),
+        real_steps=800_000,
+        annealing_steps=None,
+        environment=SokobanSpec(size=7, boxes=2, max_steps=30, held_out_max_steps=60),
+    )
 
 
 def sokoban_raw() -> RunSettings:
@@ -62,7 +91,7 @@ def sokoban_raw() -> RunSettings:
         exploration_steps=0,
         real_steps=700_000,
         annealing_steps=None,
-        search=SearchSettings(stage_length=1),
+        search=SearchSettings(stage_length=1, discount=0.93),
         model=NoModelSpec(),
         agent=RawAgentSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),
     )
@@ -70,13 +99,19 @@ def sokoban_raw() -> RunSettings:
 
 def sokoban_simulator() -> RunSettings:
     """`sokoban-quick` with the perfect simulator as its model and a learned base policy and value."""
-    model = LearnedValuesSimulatorSpec(training=BOARD_TRAINING, replay_capacity=20_000)
+    model = LearnedValuesSimulatorSpec(training=SEQUENCE_TRAINING, replay_capacity=20_000)
+    return dataclasses.replace(sokoban_quick(), model=model, exploration_steps=0)
+
+
+def sokoban_dual() -> RunSettings:
+    """`sokoban-quick` with the paper's recurrent dual network, which does not assume that boards are whole states."""
+    model = DualModelSpec(training=SEQUENCE_TRAINING, replay_capacity=20_000, augmentation="symmetries")
     return dataclasses.replace(sokoban_quick(), model=model)
 
 
 def sokoban_single() -> RunSettings:
-    """`sokoban-quick` with one network for everything instead of the dual network, an ablation of the paper."""
-    model = SingleModelSpec(training=BOARD_TRAINING, replay_capacity=20_000)
+    """`sokoban-dual` with one network for everything instead of the dual network, an ablation of the paper."""
+    model = SingleModelSpec(training=SEQUENCE_TRAINING, replay_capacity=20_000, augmentation="symmetries")
     return dataclasses.replace(sokoban_quick(), model=model)
 
 
@@ -84,10 +119,22 @@ def boxoban() -> RunSettings:
     """Boxoban levels, 10x10 with four boxes, as tiles. Needs the level files: --environment.levels FOLDER."""
     return dataclasses.replace(
         sokoban(),
-        real_steps=5_000_000,
-        environment=SokobanSpec(size=10, boxes=4, levels="boxoban/unfiltered/train", max_steps=120),
-        search=SearchSettings(stage_length=10, max_depth=5),
-        model=DualModelSpec(training=BOARD_TRAINING),
+        real_steps=2_500_000,
+        annealing_steps=None,
+        exploration_steps=20_000,
+        environment=SokobanSpec(
+            size=10,
+            boxes=(1, 4),
+            reverse_moves=(1, 10),
+            levels="boxoban/unfiltered/train",
+            generated_share=0.5,  # easier levels, which give the first rewards
+            augmentation="symmetries",
+            max_steps=120,
+        ),
+        search=dataclasses.replace(sokoban().search, stage_length=10, discount=0.95),
+        model=BoardModelSpec(
+            size="board-large", training=BOARD_TRAINING, replay_capacity=100_000, augmentation="symmetries"
+        ),
         evaluation=EvaluationSettings(episodes=1000),
     )
 
@@ -140,6 +187,7 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban": sokoban,
     "sokoban-raw": sokoban_raw,
     "sokoban-simulator": sokoban_simulator,
+    "sokoban-dual": sokoban_dual,
     "sokoban-single": sokoban_single,
     "boxoban": boxoban,
     "boxoban-paper": boxoban_paper,

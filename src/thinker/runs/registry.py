@@ -11,6 +11,7 @@ from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
 from thinker.world_model.spec import (
+    BoardModelSpec,
     DualModelSpec,
     LearnedValuesSimulatorSpec,
     NoModelSpec,
@@ -25,6 +26,7 @@ ENVIRONMENTS: dict[str, type] = {
 MODELS: dict[str, type] = {
     "dual": DualModelSpec,
     "single": SingleModelSpec,
+    "board": BoardModelSpec,
     "simulator": SimulatorSpec,
     "simulator-learned-values": LearnedValuesSimulatorSpec,
     "none": NoModelSpec,

@@ -42,6 +42,10 @@ class TransitionBuffer:
         ended = last.truncated | (last.valid & ~last.terminated)
         self._received[-1] = dataclasses.replace(last, truncated=ended)
 
+    def mark_random_play(self) -> None:
+        """Mark all transitions as random play."""
+        self._received = [item and dataclasses.replace(item, random_play=True) for item in self._received]
+
     def deliver(self, store: Callable[[RealTransition], object], abandon_episodes: Callable[[], object]) -> None:
         """Pass everything on, in order."""
         for transition in self._received:
@@ -115,6 +119,7 @@ class Worker:
             env.step(np.stack((random.integers(0, num_actions, num_envs), np.zeros(num_envs, int)), 1), uniform)
         buffer = self._take_buffer()
         buffer.cut_off()
+        buffer.mark_random_play()
         count = sum(int(transition.valid.sum()) for transition in buffer.transitions)
         nothing = EndedEpisodes(count, np.zeros(0), np.zeros(0, np.int64), None)
         return Experience(nothing, None, buffer, self.agent_version, self.model_version)

@@ -2,6 +2,7 @@
 
 from thinker.world_model.simulator import simulator
 from thinker.world_model.spec import (
+    BoardModelSpec,
     BuiltLearnedModel,
     BuiltModel,
     DualModelSpec,
@@ -15,6 +16,7 @@ from thinker.world_model.spec import (
 from thinker.world_model.trainer import ModelDivergedError, ModelTrainer, TrainerSettings
 
 __all__ = [
+    "BoardModelSpec",
     "BuiltLearnedModel",
     "BuiltModel",
     "DualModelSpec",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Generic, Literal, TypeVar, get_args
 
 import torch
@@ -35,11 +34,9 @@ def _cpu_is_fast_at_bfloat16() -> bool:
     # Without AVX512-BF16, bfloat16 is emulated and slower than float32. These functions exist since PyTorch 2.4.
     if not getattr(torch.cpu, "_is_avx512_bf16_supported", bool)():
         return False
-    # Some virtual machines advertise AMX but trap it: bfloat16 is then 4 times slower than float32, or crashes with
-    # SIGILL. This cannot be detected in advance, so AMX must be absent, or oneDNN must be told not to use it.
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    amx_allowed = limit in ("", "ALL", "DEFAULT") or "AMX" in limit
-    return not (amx_allowed and getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+    # Processors with AMX tiles are fast at bfloat16 only with them: without, their AVX512-BF16 is slower than float32,
+    # and some virtual machines advertise AMX but trap it (4 times slower, or SIGILL), which cannot be detected.
+    return not getattr(torch.cpu, "_is_amx_tile_supported", bool)()
 
 
 class ActingCopy(Generic[Network]):
@@ -51,6 +48,7 @@ class ActingCopy(Generic[Network]):
         self.network: Network = copy.deepcopy(network).requires_grad_(False)
         dtype = fast_precision(network) if precision == "auto" else getattr(torch, precision)
         self.precision: str = str(dtype).removeprefix("torch.")
+        self.version = 0  # changes with the weights
         for module in self.network.modules():
             if not isinstance(module, OutputLayer):
                 for parameter in module.parameters(recurse=False):
@@ -69,6 +67,7 @@ class ActingCopy(Generic[Network]):
         for name, value in theirs.items():
             mine[name].copy_(value)
         self._keep_tables()
+        self.version += 1
 
     def _keep_tables(self) -> None:
         for module in self.network.modules():

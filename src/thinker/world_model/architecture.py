@@ -114,7 +114,7 @@ class ModelArchitecture(Architecture):
         if not isinstance(self.size, TilesSize):
             return self
         size = replace(self.size, channels=self.size.state_reward_channels)
-        return ModelArchitecture(self.observation_space, self.num_actions, size)
+        return ModelArchitecture(self.observation_space, self.num_actions, size, self.border)
 
     @property
     def seen_state_channels(self) -> int:

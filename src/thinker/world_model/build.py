@@ -1,8 +1,8 @@
 """Builds networks with new weights: the paper's dual network, its single-network ablations, the value-policy half.
 
 All functions take the observation space of one environment (not of the vector environment), a size (a name in `SIZES`,
-a `ModelSize`, or None for the one that fits) and a seed. The weights depend only on the seed, not on the device: they
-are drawn on the CPU. The global random state is not changed.
+a `ModelSize`, or None for the one that fits), what is known of the boards, if anything, and a seed. The weights depend
+only on the seed, not on the device: they are drawn on the CPU. The global random state is not changed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import torch
 from torch import nn
 
 from thinker.errors import UserError
+from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import initialise
 from thinker.nn.seeding import seeded
 from thinker.nn.sizes import ModelSize, TilesSize, size_for
 from thinker.world_model.acting import Network
 from thinker.world_model.architecture import ModelArchitecture
+from thinker.world_model.board import BoardNetwork, BoardStateLoss
 from thinker.world_model.dual import DualNetwork
 from thinker.world_model.network import SingleStateLoss, StateLoss
 from thinker.world_model.single import SingleNetwork
@@ -33,11 +35,14 @@ def build_dual(
     *,
     state_loss: StateLoss = "feature",
     size: str | ModelSize | None = None,
+    board: BoardStructure | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> DualNetwork:
     """The paper's model; other values of ``state_loss`` give its ablations."""
-    return _build(lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, seed, device)
+    return _build(
+        lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, board, seed, device
+    )
 
 
 def build_single(
@@ -46,11 +51,32 @@ def build_single(
     *,
     state_loss: SingleStateLoss = "l2",
     size: str | ModelSize | None = None,
+    board: BoardStructure | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> SingleNetwork:
     """One network for everything; without a state loss it is MuZero's model."""
-    return _build(lambda parts: SingleNetwork(parts, state_loss), observation_space, num_actions, size, seed, device)
+    return _build(
+        lambda parts: SingleNetwork(parts, state_loss), observation_space, num_actions, size, board, seed, device
+    )
+
+
+def build_board(
+    observation_space: gym.Space,
+    num_actions: int,
+    *,
+    state_loss: BoardStateLoss = "cross-entropy",
+    size: str | ModelSize | None = "board",
+    board: BoardStructure | None = None,
+    seed: int = 0,
+    device: torch.device = CPU,
+) -> BoardNetwork:
+    """A dual network without memory, for boards that contain the whole state."""
+
+    def make(architecture: ModelArchitecture) -> BoardNetwork:
+        return BoardNetwork(architecture, state_loss, None if board is None else board.player_planes)
+
+    return _build(make, observation_space, num_actions, size, board, seed, device)
 
 
 def build_value_policy(
@@ -58,11 +84,12 @@ def build_value_policy(
     num_actions: int,
     *,
     size: str | ModelSize | None = None,
+    board: BoardStructure | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> ValuePolicyNetwork:
     """A value-policy network alone, to be trained for use with a perfect simulator."""
-    return _build(ValuePolicyNetwork, observation_space, num_actions, size, seed, device)
+    return _build(ValuePolicyNetwork, observation_space, num_actions, size, board, seed, device)
 
 
 def _build(
@@ -70,13 +97,19 @@ def _build(
     observation_space: gym.Space,
     num_actions: int,
     size: str | ModelSize | None,
+    board: BoardStructure | None,
     seed: int,
     device: torch.device,
 ) -> Network:
     if num_actions < 1:
         raise UserError(f"num_actions must be at least 1, got {num_actions}")
     with seeded(seed):
-        architecture = ModelArchitecture(observation_space, num_actions, size_for(observation_space, size))
+        architecture = ModelArchitecture(
+            observation_space,
+            num_actions,
+            size_for(observation_space, size),
+            None if board is None else board.border,
+        )
         network = make(architecture)
         if isinstance(architecture.size, TilesSize):  # images and vectors keep PyTorch's default initialisation
             initialise(network)

@@ -44,7 +44,8 @@ class StateRewardNetwork(nn.Module):
 
     def transition(self, hidden: Tensor, state: Tensor) -> dict[str, Tensor]:
         """Reward and termination logit [B, 1] on reaching states [B, *state_shape] with hidden states ``hidden``."""
-        outputs: dict[str, Tensor] = self.predictor(self._seen(hidden, self.decoder.carry(state)))
+        activated = hidden if self.sees_state else hidden.relu()
+        outputs: dict[str, Tensor] = self.predictor(self._seen(activated, self.decoder.carry(state)))
         return outputs
 
     def _seen(self, hidden: Tensor, state: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ class DualNetwork(LearnedModel):
         action, state = self._one_hot(last_action), self.codec.encode(observation)
         state_reward = self.state_reward.encoder(state, action)
         value_policy = self.value_policy.begin(action, self.value_policy.encoder(state, action))
-        outputs = self.value_policy.predictor(value_policy)
+        outputs = self.value_policy.values(value_policy)
         shown = observation if self.predicts_states else None
         return self._node((state_reward, value_policy), state, shown, outputs)
 
@@ -92,7 +93,7 @@ class DualNetwork(LearnedModel):
         state = self.decoder(state_reward, previous)
         value_policy = self.value_policy.advance(value_policy, action, self.value_policy.encoder(state, action))
         outputs = self.state_reward.transition(state_reward, state)
-        outputs |= self.value_policy.predictor(value_policy)
+        outputs |= self.value_policy.values(value_policy)
         shown = self.codec.decode(state) if self.predicts_states and predict_states else None
         return self._node((state_reward, value_policy), state, shown, outputs)
 
@@ -121,7 +122,7 @@ class DualNetwork(LearnedModel):
         for step in range(1, unroll_length + 1):
             hidden = self.value_policy.advance(hidden, action[step], encoded[step])
             hiddens.append(hidden)
-        evaluation = self.value_policy.predictor(torch.cat(hiddens))
+        evaluation = self.value_policy.values(torch.cat(hiddens))
 
         state_error = None
         if self.predicts_states:

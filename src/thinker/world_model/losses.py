@@ -1,7 +1,12 @@
 """The losses of equations 2 and 3.
 
-Differences from the printed equations: cross-entropies have their minus sign here, and that of the termination also has
-its other half, -(1 - d) log(1 - p). State losses are squared norms, summed over all features, as printed.
+Differences from the printed equations:
+
+* Cross-entropies have their minus sign here, and that of the termination also has its other half, -(1 - d) log(1 - p).
+* State losses are means over all features (or over all numbers of the state), not squared norms, which are sums: with
+  the paper's scale of 10, a sum over the thousands of features would leave no weight to rewards and terminations.
+* Steps beyond an episode's end are masked, except for the termination's after a termination, and so are the values and
+  policies of random play: see `targets`.
 """
 
 from __future__ import annotations
@@ -45,12 +50,12 @@ def model_losses(predictions: Predictions, batch: SequenceBatch, scales: Mapping
     policy_error = -(batch.policy_target * predictions.policy_logits.log_softmax(-1)).sum(-1)  # [N, L+1]
     steps = {"value": value_error.square() * value_mask, "policy": policy_error * policy_mask}
     if predictions.reward is not None:
-        steps["reward"] = (predictions.reward - batch.reward).square() * batch.transition_mask
+        steps["reward"] = (predictions.reward - batch.reward).square() * batch.reward_mask
     if predictions.termination_logit is not None:
         cross_entropy = F.binary_cross_entropy_with_logits(
             predictions.termination_logit, batch.termination, reduction="none"
         )
-        steps["termination"] = cross_entropy * batch.transition_mask
+        steps["termination"] = cross_entropy * batch.termination_mask
     if predictions.state_error is not None:
         steps["state"] = predictions.state_error * batch.state_mask
     if set(steps) != set(scales):

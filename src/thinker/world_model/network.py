@@ -30,7 +30,7 @@ class Predictions:
     policy_logits: Tensor  # [N, L+1, A]
     reward: Tensor | None = None  # [N, L]
     termination_logit: Tensor | None = None  # [N, L]
-    state_error: Tensor | None = None  # [N, L]  squared norm of the predicted states' error
+    state_error: Tensor | None = None  # [N, L]  mean squared error of the predicted states
     known: Tensor | None = None  # [N, L+1]  1 where the state was available; None: everywhere
 
 
@@ -55,8 +55,8 @@ def batch_major(x: Tensor, batch: int) -> Tensor:
 
 
 def squared_error(predicted: Tensor, target: Tensor) -> Tensor:
-    """[B, ...] and [B, ...] to [B]: the squared norm of the difference, a sum over all features."""
-    return (predicted - target).square().sum(tuple(range(1, predicted.ndim)))
+    """[B, ...] and [B, ...] to [B]: the mean over all features of the squared difference."""
+    return (predicted - target).square().mean(tuple(range(1, predicted.ndim)))
 
 
 def actions_of(batch: SequenceBatch, num_actions: int) -> Tensor:

@@ -90,6 +90,7 @@ class Replay:
         self.capacity = num_envs * length
         self.num_envs = num_envs
         self.num_actions = num_actions
+        self.observation_shape = shape
         self.unroll_length = unroll_length
         self.return_length = return_length
         self.discount = discount
@@ -137,6 +138,7 @@ class Replay:
             final_value=transition.final_value.astype(np.float32),
             terminated=transition.terminated.astype(np.bool_),
             truncated=transition.truncated.astype(np.bool_),
+            random_play=transition.random_play,
         )
         row = first_row_out_of_step(rings, valid & ~starts, step.observation)
         if row != NOTHING_WRONG:
@@ -206,7 +208,10 @@ class Replay:
         )
 
     def update_priorities(self, index: np.ndarray, value_error: torch.Tensor | np.ndarray) -> None:
-        """Set the priorities of sampled sequences from their value errors [N]; overwritten sequences are ignored."""
+        """Set the priorities of sampled sequences from their value errors [N].
+
+        Overwritten sequences are ignored. Sequences of random play, whose values are not trained, keep their priority.
+        """
         error = np.abs(torch.as_tensor(value_error).detach().cpu().numpy().astype(np.float64))
         if error.shape != np.shape(index):
             raise ValueError(f"value_error has shape {error.shape}, expected one per index: {np.shape(index)}")
@@ -218,6 +223,7 @@ class Replay:
             raise ValueError(f"index {index[~known][0]} has never been sampled from this replay")
         leaf = row * self._length + number % self._length
         held = (number >= self._rings.oldest[row]) & (self._tree.leaves[leaf] > 0.0)
+        held &= ~self._rings.transitions["random_play"].ravel()[leaf]
         priority = np.maximum(error, PRIORITY_FLOOR) ** self.priority_exponent
         self._tree.update(leaf[held], priority[held])
 

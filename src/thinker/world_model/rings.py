@@ -43,6 +43,7 @@ class Step(NamedTuple):
     final_value: np.ndarray  # [E] float32
     terminated: np.ndarray  # [E] bool
     truncated: np.ndarray  # [E] bool
+    random_play: bool
 
 
 def make_rings(num_envs: int, length: int, num_frames: int, frame_bytes: int, num_actions: int) -> Rings:
@@ -88,7 +89,7 @@ def write_step(rings: Rings, step: Step, return_length: int) -> tuple[np.ndarray
     valid, action, reward = step.valid, step.action, step.reward
     observation, next_observation = step.observation, step.next_observation
     root_value, final_value = step.root_value, step.final_value
-    terminated, truncated = step.terminated, step.truncated
+    terminated, truncated, random_play = step.terminated, step.truncated, step.random_play
 
     num_envs, length = transitions.shape
     num_frames, stack = frames.shape[1], observation.shape[1]
@@ -113,6 +114,7 @@ def write_step(rings: Rings, step: Step, return_length: int) -> tuple[np.ndarray
         record.reward = reward[row]
         record.root_value = root_value[row]
         record.final_value = final_value[row]
+        record.random_play = random_play
         record.outcome = TERMINATED if terminated[row] else TRUNCATED if truncated[row] else CONTINUES
         ended = record.outcome != CONTINUES
         last_action[row] = NO_ACTION if ended else action[row]

@@ -43,13 +43,14 @@ class SingleNetwork(LearnedModel):
         state = self.codec.encode(observation)
         hidden = self.encoder(state, self._one_hot(last_action))
         shown = observation if self.predicts_states else None
-        return self._node((hidden,), state, shown, self.evaluation_predictor(hidden))
+        return self._node((hidden,), state, shown, self.evaluation_predictor(hidden.relu()))
 
     @torch.no_grad()
     def unroll(self, hidden: Tensor, action: Tensor, *, predict_states: bool = True) -> NodeOutput:
         (part,), previous = self._split(hidden)
         part = self._advance(part, self._one_hot(action))
-        outputs = self.transition_predictor(part) | self.evaluation_predictor(part)
+        activated = part.relu()
+        outputs = self.transition_predictor(activated) | self.evaluation_predictor(activated)
         if self.decoder is None:
             return self._node((part,), previous, None, outputs)
         state = self.decoder(part, previous)
@@ -68,8 +69,9 @@ class SingleNetwork(LearnedModel):
             if self.decoder is not None:
                 state = self.decoder(hiddens[-1], self.decoder.carry(state))
                 states.append(state)
-        evaluation = self.evaluation_predictor(torch.cat(hiddens))
-        transition = self.transition_predictor(torch.cat(hiddens[1:]))
+        activated = torch.cat(hiddens).relu_()
+        evaluation = self.evaluation_predictor(activated)
+        transition = self.transition_predictor(activated[num_sequences:])
         state_error = None
         if states:
             state_error = batch_major(squared_error(torch.cat(states), true_states[num_sequences:]), num_sequences)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Generic
+from typing import Annotated, Any, Generic, Literal
 
 import torch
 from gymnasium import Space, spaces
@@ -16,16 +16,22 @@ from gymnasium.vector import VectorEnv
 from tyro.constructors import PrimitiveConstructorSpec
 
 from thinker.errors import UnsupportedError
-from thinker.interfaces import WorldModel
+from thinker.interfaces import BoardStructure, WorldModel
 from thinker.nn.sizes import SIZES, ImageSize, ModelSize, bounds_of, channels_come_last, named_size, size_for
+from thinker.nn.symmetry import BoardSymmetries
 from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, Network, Precision
-from thinker.world_model.build import build_dual, build_single, build_value_policy
+from thinker.world_model.board import BoardNetwork, BoardStateLoss
+from thinker.world_model.board_model import BoardModel
+from thinker.world_model.build import build_board, build_dual, build_single, build_value_policy
 from thinker.world_model.network import LearnedModel, SingleStateLoss, StateLoss
 from thinker.world_model.no_model import NoModel
 from thinker.world_model.replay import Replay
 from thinker.world_model.simulator import simulator
 from thinker.world_model.trainer import ModelTrainer, TrainerSettings
 from thinker.world_model.value_policy import ValuePolicyNetwork
+
+Augmentation = Literal["none", "symmetries"]
+"""Changes of the training data that leave the MDP as it is."""
 
 
 class BuiltModel(ABC):
@@ -59,6 +65,7 @@ class ModelContext:
     total_transitions: int | None  # real transitions of the whole run, over which the trainer anneals; None: constant
     seed: int  # of the weights and of what is drawn from the replay; the same weights on every device
     device: torch.device  # where the networks compute
+    board: BoardStructure | None = None  # what the environment declares about its boards, if anything
 
 
 class ModelSpec(ABC):
@@ -101,6 +108,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
     size: SizeOption = None  # size of the networks; None: chosen from the observation space
     precision: Precision = "auto"  # precision while acting; auto: bfloat16 where the hardware supports it natively
     replay_capacity: int = 200_000  # capacity of the replay, in real transitions
+    augmentation: Augmentation = "none"  # symmetries: train on turned and mirrored boards as well
     training: TrainerSettings = field(default_factory=TrainerSettings)
 
     def __post_init__(self) -> None:
@@ -109,7 +117,13 @@ class LearnedSpec(ModelSpec, Generic[Network]):
 
     def build(self, context: ModelContext) -> BuiltLearnedModel:
         observation_space, training = context.observation_space, self.training
-        network = self._network(observation_space, _num_actions(context.action_space), context.seed, context.device)
+        network = self._network(
+            observation_space,
+            _num_actions(context.action_space),
+            board=context.board,
+            seed=context.seed,
+            device=context.device,
+        )
         acting = ActingCopy(network, self.precision)
         replay = Replay(
             self.replay_capacity,
@@ -123,11 +137,25 @@ class LearnedSpec(ModelSpec, Generic[Network]):
             frame_stack=_frame_stack(observation_space, size_for(observation_space, self.size)),
             seed=context.seed,
         )
-        return self._built(acting, ModelTrainer(network, replay, training, context.total_transitions, acting=(acting,)))
+        trainer = ModelTrainer(
+            network,
+            replay,
+            training,
+            context.total_transitions,
+            acting=(acting,),
+            symmetries=self._symmetries(context, network),
+            seed=context.seed,
+        )
+        return self._built(acting, trainer)
+
+    def _symmetries(self, context: ModelContext, network: Network) -> BoardSymmetries | None:
+        if self.augmentation == "none":
+            return None
+        return BoardSymmetries(context.board, network.num_actions, network.codec.channels_last)
 
     @abstractmethod
-    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> Network:
-        """The network with new weights."""
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> Network:
+        """The network with new weights; ``options``: board, seed and device, see `thinker.world_model.build`."""
 
     @abstractmethod
     def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltLearnedModel:
@@ -144,10 +172,8 @@ class DualModelSpec(LearnedSpec[LearnedModel]):
     def predicts_states(self) -> bool:
         return self.state_loss != "none"
 
-    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> LearnedModel:
-        return build_dual(
-            observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
-        )
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> LearnedModel:
+        return build_dual(observation_space, num_actions, state_loss=self.state_loss, size=self.size, **options)
 
     def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltNetwork(acting, trainer)
@@ -163,13 +189,29 @@ class SingleModelSpec(LearnedSpec[LearnedModel]):
     def predicts_states(self) -> bool:
         return self.state_loss != "none"
 
-    def _network(self, observation_space: Space, num_actions: int, seed: int, device: torch.device) -> LearnedModel:
-        return build_single(
-            observation_space, num_actions, state_loss=self.state_loss, size=self.size, seed=seed, device=device
-        )
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> LearnedModel:
+        return build_single(observation_space, num_actions, state_loss=self.state_loss, size=self.size, **options)
 
     def _built(self, acting: ActingCopy[LearnedModel], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltNetwork(acting, trainer)
+
+
+@dataclass(frozen=True)
+class BoardModelSpec(LearnedSpec[BoardNetwork]):
+    """A dual network without memory, for boards that contain the whole state: much faster than the paper's."""
+
+    size: SizeOption = "board"  # size of the networks
+    state_loss: BoardStateLoss = "cross-entropy"  # loss of the predicted boards
+
+    @property
+    def predicts_states(self) -> bool:
+        return True
+
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> BoardNetwork:
+        return build_board(observation_space, num_actions, state_loss=self.state_loss, size=self.size, **options)
+
+    def _built(self, acting: ActingCopy[BoardNetwork], trainer: ModelTrainer) -> BuiltLearnedModel:
+        return _BuiltBoards(acting, trainer)
 
 
 @dataclass(frozen=True)
@@ -180,10 +222,8 @@ class LearnedValuesSimulatorSpec(LearnedSpec[ValuePolicyNetwork]):
     def predicts_states(self) -> bool:
         return True
 
-    def _network(
-        self, observation_space: Space, num_actions: int, seed: int, device: torch.device
-    ) -> ValuePolicyNetwork:
-        return build_value_policy(observation_space, num_actions, size=self.size, seed=seed, device=device)
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> ValuePolicyNetwork:
+        return build_value_policy(observation_space, num_actions, size=self.size, **options)
 
     def _built(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltLearnedValues(acting, trainer)
@@ -220,6 +260,15 @@ class _BuiltNetwork(BuiltLearnedModel):
 
     def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> ActingModel:
         return ActingModel(self._acting, predict_states=predict_states)
+
+
+class _BuiltBoards(BuiltLearnedModel):
+    def __init__(self, acting: ActingCopy[BoardNetwork], trainer: ModelTrainer) -> None:
+        self.trainer = trainer
+        self._acting = acting
+
+    def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> BoardModel:
+        return BoardModel(self._acting, predict_states=predict_states)
 
 
 class _BuiltLearnedValues(BuiltLearnedModel):

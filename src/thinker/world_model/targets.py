@@ -1,7 +1,15 @@
 """Training targets of a sequence of real transitions: equations 2 and 3, multi-step returns of appendix B.
 
-The paper prints the last reward of the multi-step return with one discount too many; here r_{t+2L} is discounted by
-γ^(2L-l-1), as in any multi-step return.
+Differences from the paper as printed:
+
+* It discounts the last reward of the multi-step return once too often; here r_{t+2L} is discounted by γ^(2L-l-1), as in
+  any multi-step return.
+* It sums all losses over all L steps and does not say what happens at an episode's end. Here only the termination is
+  trained on actions beyond a termination, where it stays 1; nothing is trained beyond a truncation. The last value that
+  is trained is that of the terminal state: 0.
+* A return that a truncation cuts off is bootstrapped with the model's value of the final state.
+* The policy's target is the distribution that the agent sampled from where it is known, and one_hot(a) elsewhere.
+* Random play teaches states, rewards and terminations only: its policy and returns are not those of the agent.
 """
 
 from __future__ import annotations
@@ -25,7 +33,9 @@ TRANSITION = np.dtype(
         ("root_value", np.float32),  # mean return of the root s_t at the end of its stage
         ("final_value", np.float32),  # the model's value of s_{t+1} if the episode ended
         ("outcome", np.int32),  # CONTINUES, TERMINATED or TRUNCATED
-    ]
+        ("random_play", np.bool_),  # a_t is from random play, not the agent's
+    ],
+    align=True,
 )
 """One stored transition, without its frame and its policy."""
 
@@ -41,7 +51,8 @@ class SequenceTargets(NamedTuple):
     value_target: np.ndarray  # [N, L+1] float32
     policy_target: np.ndarray  # [N, L+1, A] float32
     state_mask: np.ndarray  # [N, L] float32
-    transition_mask: np.ndarray  # [N, L] float32
+    reward_mask: np.ndarray  # [N, L] float32
+    termination_mask: np.ndarray  # [N, L] float32
     value_mask: np.ndarray  # [N, L+1] float32
     policy_mask: np.ndarray  # [N, L+1] float32
 
@@ -60,8 +71,7 @@ def sequence_targets(
     """Targets of the sequences that start at ``start``.
 
     For each sequence, ``return_length`` + 1 transitions from t on must be stored, or all up to the episode's end if
-    that comes earlier. After a termination the state is absorbing (reward 0, value 0, termination 1) for any action, so
-    the actions there are ``padding_action``; after a truncation nothing is known and everything is masked.
+    that comes earlier. A termination is final whatever the actions after it, so these are ``padding_action``.
     """
     num_sequences, length, num_actions = row.shape[0], ring.shape[1], policies.shape[2]
     transitions = (num_sequences, unroll_length)
@@ -74,7 +84,8 @@ def sequence_targets(
     value_target = np.zeros(states, np.float32)
     policy_target = np.zeros((num_sequences, unroll_length + 1, num_actions), np.float32)
     state_mask = np.zeros(transitions, np.float32)
-    transition_mask = np.zeros(transitions, np.float32)
+    reward_mask = np.zeros(transitions, np.float32)
+    termination_mask = np.zeros(transitions, np.float32)
     value_mask = np.zeros(states, np.float32)
     policy_mask = np.zeros(states, np.float32)
 
@@ -104,15 +115,17 @@ def sequence_targets(
         for step in range(unroll_length + 1):
             frame[n, step] = stream[t % length].frame + min(step, steps)
             known = step < steps  # an action was taken in this state
-            value_mask[n, step] = known or terminated
-            policy_mask[n, step] = known
+            of_agent = not stream[(t + min(step, steps - 1)) % length].random_play
+            value_mask[n, step] = of_agent and (known or (terminated and step == steps))
+            policy_mask[n, step] = of_agent and known
             if known:
                 policy_target[n, step] = policies[row[n], (t + step) % length]
 
         for step in range(unroll_length):
             known = step < steps
             state_mask[n, step] = known
-            transition_mask[n, step] = known or terminated
+            reward_mask[n, step] = known
+            termination_mask[n, step] = known or terminated
             termination[n, step] = terminated and step >= steps - 1
             if known:
                 action[n, step] = stream[(t + step) % length].action
@@ -127,7 +140,8 @@ def sequence_targets(
         value_target,
         policy_target,
         state_mask,
-        transition_mask,
+        reward_mask,
+        termination_mask,
         value_mask,
         policy_mask,
     )

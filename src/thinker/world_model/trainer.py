@@ -14,7 +14,9 @@ from torch import nn
 from thinker.errors import UserError
 from thinker.interfaces import RealTransition
 from thinker.nn.adam import adam_state, load_adam_state, make_adam
+from thinker.nn.symmetry import BoardSymmetries
 from thinker.world_model.acting import ActingCopy
+from thinker.world_model.augmentation import SymmetricBatches
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.losses import model_losses
 from thinker.world_model.network import TrainableNetwork
@@ -78,14 +80,17 @@ class TrainerSettings:
 
 
 def board_settings() -> TrainerSettings:
-    """Settings for small boards on a laptop: small batches, and smaller scales for the losses of states and values, so
-    that they do not dominate those of rewards and the policy.
+    """Settings for small boards on a laptop: small batches, sampled uniformly.
+
+    A step changes two squares of a board, so the mean error of its features is small, and a large scale balances it
+    with the errors of rewards up to 10. The value loss has a small scale, so that it does not dominate the policy's.
     """
     return TrainerSettings(
         state_reward_learning_rate=2e-3,
         value_policy_learning_rate=4e-3,
         batch_size=32,
-        state_loss_scale=1.0,
+        priority_exponent=0.0,
+        state_loss_scale=1500.0,
         value_loss_scale=0.02,
         gradient_clip=50.0,
     )
@@ -101,7 +106,8 @@ class ModelTrainer:
         trained <= replay_ratio * collected < trained + batch_size * unroll_length.
 
     Learning rates decrease linearly to 0 and β increases linearly over ``total_transitions`` collected; with None both
-    are constant. Training runs on the network's device. The trainer is a `TransitionSink`.
+    are constant. With ``symmetries`` every sampled sequence is turned and mirrored at random, by draws from ``seed``.
+    Training runs on the network's device. The trainer is a `TransitionSink`.
     """
 
     def __init__(
@@ -111,6 +117,9 @@ class ModelTrainer:
         settings: TrainerSettings,
         total_transitions: int | None,
         acting: Sequence[ActingCopy[Any]] = (),
+        *,
+        symmetries: BoardSymmetries | None = None,
+        seed: int = 0,
     ) -> None:
         if replay.unroll_length != settings.unroll_length:
             raise UserError(
@@ -132,6 +141,9 @@ class ModelTrainer:
         self.extra_transitions = 0  # trained on by `train_more`
         self._uncounted_transitions: int | None = None  # collected before training starts; None until then
         self._metrics: dict[str, float] = {}
+        self._symmetric: SymmetricBatches | None = None
+        if symmetries is not None:
+            self._symmetric = SymmetricBatches(symmetries, replay.observation_shape, replay.num_actions, seed)
         self._scales = {name: settings.loss_scales[name] for name in network.loss_names}
         self._device = network.device
         self._optimizer = make_adam(
@@ -190,7 +202,7 @@ class ModelTrainer:
             copy.load_from(self.network)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimiser, replay and counters: nested dicts of arrays, tensors, numbers and strings.
+        """Network, optimiser, replay, symmetries and counters: nested dicts of arrays, tensors, numbers and strings.
 
         Arrays and tensors are not copies: copy or save them before training continues.
         """
@@ -198,6 +210,7 @@ class ModelTrainer:
             "network": dict(self.network.state_dict()),
             "optimizer": adam_state(self._optimizer, self.network),
             "replay": self.replay.state_dict(),
+            "symmetries": {} if self._symmetric is None else self._symmetric.state_dict(),
             "collected_transitions": self.collected_transitions,
             "trained_transitions": self.trained_transitions,
             "extra_transitions": self.extra_transitions,
@@ -207,9 +220,16 @@ class ModelTrainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state``, saved by a trainer with the same arguments."""
+        if bool(state["symmetries"]) != (self._symmetric is not None):
+            raise UserError(
+                "this state was saved by a trainer with symmetries, or this trainer has them, but not both: create it "
+                "with the arguments of the saved trainer"
+            )
         self.network.load_state_dict(state["network"])
         load_adam_state(self._optimizer, self.network, state["optimizer"])
         self.replay.load_state_dict(state["replay"])
+        if self._symmetric is not None:
+            self._symmetric.load_state_dict(state["symmetries"])
         self.collected_transitions = state["collected_transitions"]
         self.trained_transitions = state["trained_transitions"]
         self.extra_transitions = state["extra_transitions"]
@@ -235,6 +255,8 @@ class ModelTrainer:
         first, last = settings.first_importance_exponent, settings.last_importance_exponent
         importance_exponent = first + (last - first) * progress
         batch = self.replay.sample(settings.batch_size, importance_exponent)
+        if self._symmetric is not None:
+            batch = self._symmetric(batch)
         moved = self._to_device(batch)
         output = model_losses(self.network.predict(moved), moved, self._scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}

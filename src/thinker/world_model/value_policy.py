@@ -30,17 +30,22 @@ class ValuePolicyNetwork(TrainableNetwork):
         advanced: Tensor = self.unroll_function(torch.cat((hidden, encoded), 1).relu_(), action, encoded)
         return advanced
 
+    def values(self, hidden: Tensor) -> dict[str, Tensor]:
+        """The value [B, 1] and the policy's logits [B, A] of hidden states h_vp."""
+        outputs: dict[str, Tensor] = self.predictor(hidden.relu())
+        return outputs
+
     def evaluate(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
         """Policy [B, A] (probabilities) and value [B] of real observations, each without memory."""
         action = one_hot_action(last_action, self.num_actions)
-        outputs = self.predictor(self.begin(action, self.encoder(self.codec.encode(observation), action)))
+        outputs = self.values(self.begin(action, self.encoder(self.codec.encode(observation), action)))
         return outputs["policy"].softmax(1), outputs["value"].squeeze(1)
 
     def predict(self, batch: SequenceBatch) -> Predictions:
         """The simulator returns true states, so every step of a sequence is evaluated separately."""
         action = actions_of(batch, self.num_actions).flatten(0, 1)  # [(L+1) * N, A]
         encoded = self.encoder(self.codec.encode(time_major(batch.observation)), action)
-        outputs = self.predictor(self.begin(action, encoded))
+        outputs = self.values(self.begin(action, encoded))
         return Predictions(
             value=batch_major(outputs["value"].squeeze(1), len(batch.last_action)),
             policy_logits=batch_major(outputs["policy"], len(batch.last_action)),

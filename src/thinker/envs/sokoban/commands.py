@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
-from thinker.envs.sokoban.generator import DEFAULT_REVERSE_MOVES, generate_levels
+from thinker.envs.sokoban.generator import DEFAULT_REVERSE_MOVES, Boxes, box_range, generate_levels
 from thinker.envs.sokoban.levels import LevelError, LevelSet, counted
 from thinker.envs.sokoban.rendering import render_board, save_png
 from thinker.envs.sokoban.solver import DEFAULT_MAX_STATES, solve
@@ -30,8 +30,8 @@ class Generate:
     """Height and width of the boards, including walls: 5 to 20."""
     width: int | None = None
     """Width, if it differs from the height."""
-    boxes: int = 4
-    """Boxes per level: 1 to 8."""
+    boxes: Boxes = 4
+    """Boxes per level: 1 to 8, or a range from which each level's number is sampled, such as 1 4."""
     seed: int = 0
     """The same seed and settings give the same levels."""
     reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES
@@ -41,7 +41,8 @@ class Generate:
         size = (self.size, self.size if self.width is None else self.width)
         levels = generate_levels(self.count, size, self.boxes, self.seed, self.reverse_moves)
         levels.save(self.out)
-        print(f"wrote {counted(len(levels), 'level')}, {size[0]}x{size[1]}, boxes: {self.boxes}, to {self.out}")
+        boxes = _range_text(self.boxes)
+        print(f"wrote {counted(len(levels), 'level')}, {size[0]}x{size[1]}, boxes: {boxes}, to {self.out}")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ class Stats:
         if solved:
             print(f"steps        {_spread([len(solution.actions) for solution in solved])}")
             print(f"pushes       {_spread([solution.pushes for solution in solved])}")
+
+
+def _range_text(boxes: Boxes) -> str:
+    fewest, most = box_range(boxes)
+    return str(most) if fewest == most else f"{fewest} to {most}"
 
 
 def _spread(values: list[int]) -> str:

@@ -34,6 +34,10 @@ LEFT: Final = 3
 RIGHT: Final = 4
 NUM_ACTIONS: Final = 5
 ACTION_NAMES: Final = ("noop", "up", "down", "left", "right")
+TURNED_ACTIONS: Final = (NOOP, LEFT, RIGHT, DOWN, UP)
+"""What each action becomes when the board is turned to the left by a quarter turn, as by `numpy.rot90`."""
+MIRRORED_ACTIONS: Final = (NOOP, UP, DOWN, RIGHT, LEFT)
+"""What each action becomes when left and right are swapped, as by `numpy.fliplr`."""
 
 STEP_REWARD: Final = -0.01
 BOX_REWARD: Final = 1.0

@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
 
-from thinker.envs.sokoban.feed import LevelSource, Order
+from thinker.envs.sokoban.feed import Augmentation, LevelSource, Order
+from thinker.envs.sokoban.generator import Boxes
 from thinker.envs.sokoban.rendering import ObservationKind
-from thinker.envs.sokoban.vector_env import RENDER_MODES, SokobanVectorEnv, description
+from thinker.envs.sokoban.vector_env import RENDER_MODES, SokobanVectorEnv
 from thinker.errors import UserError
 
 if TYPE_CHECKING:  # the simulator needs PyTorch, the environment does not
@@ -33,12 +34,14 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
         self,
         *,
         size: int | tuple[int, int] | None = None,
-        boxes: int | None = None,
+        boxes: Boxes | None = None,
         levels: LevelSource = "generated",
         observation: ObservationKind = "tiles",
         max_steps: int = 120,
         order: Order = "random",
         reverse_moves: tuple[int, int] | None = None,
+        generated_share: float = 0.0,
+        augmentation: Augmentation = "none",
         render_mode: str | None = None,
     ) -> None:
         self._board = SokobanVectorEnv(
@@ -50,10 +53,13 @@ class SokobanEnv(gymnasium.Env[np.ndarray, np.int64]):
             max_steps=max_steps,
             order=order,
             reverse_moves=reverse_moves,
+            generated_share=generated_share,
+            augmentation=augmentation,
             autoreset_mode=AutoresetMode.DISABLED,
             render_mode=render_mode,
         )
-        self.metadata = {**type(self).metadata, **description()}
+        described = {name: entry for name, entry in self._board.metadata.items() if name != "autoreset_mode"}
+        self.metadata = {**type(self).metadata, **described}
         self.render_mode = render_mode
         self.size = self._board.size
         self.levels = self._board.levels

@@ -21,6 +21,9 @@ MAX_BOXES: Final = 8
 MAX_REVERSE_MOVES: Final = 100
 DEFAULT_REVERSE_MOVES: Final = (2, 10)
 
+Boxes = int | tuple[int, int]
+"""The number of boxes per level, or a range (inclusive) from which each level's number is sampled."""
+
 _ATTEMPTS: Final = 40
 """Random attempts per level; if none of them moves a box, the level is an open room with one pull."""
 _ATTEMPTS_PER_ROOM: Final = 4
@@ -40,7 +43,8 @@ _SHIFT_27, _SHIFT_30, _SHIFT_31, _SHIFT_32 = np.uint64(27), np.uint64(30), np.ui
 class Recipe(NamedTuple):
     """The kind of levels to generate."""
 
-    boxes: int  # boxes per level
+    fewest_boxes: int  # per level
+    most_boxes: int
     low: int  # fewest reverse moves per box
     high: int  # most reverse moves per box
 
@@ -63,19 +67,28 @@ def board_size(size: int | tuple[int, int]) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def check_request(size: tuple[int, int], boxes: int, reverse_moves: tuple[int, int]) -> None:
-    """Raise LevelError for levels that cannot be generated."""
+def box_range(boxes: Boxes) -> tuple[int, int]:
+    """(fewest, most) boxes of a number or range given by the user."""
+    fewest, most = (boxes, boxes) if isinstance(boxes, (int, np.integer)) else boxes
+    return int(fewest), int(most)
+
+
+def make_recipe(size: tuple[int, int], boxes: Boxes, reverse_moves: tuple[int, int]) -> Recipe:
+    """The recipe of levels of ``size``; raises LevelError for levels that cannot be generated."""
+    fewest, most = box_range(boxes)
     if not all(MIN_SIZE <= side <= MAX_SIZE for side in size):
         raise LevelError(
             f"size {size[0]}x{size[1]} (height x width, including walls) cannot be generated; "
             f"expected {MIN_SIZE} to {MAX_SIZE} for both"
         )
-    if not 1 <= boxes <= MAX_BOXES:
-        raise LevelError(f"boxes={boxes} cannot be generated; expected 1 to {MAX_BOXES}")
-    room = (size[0] - 2) * (size[1] - 2)
-    if 3 * boxes > room:
+    if not 1 <= fewest <= most <= MAX_BOXES:
         raise LevelError(
-            f"{boxes} boxes do not fit a {size[0]}x{size[1]} board: its {room} inner squares have room for at most "
+            f"boxes={boxes} cannot be generated; expected 1 to {MAX_BOXES}, or a range (low, high) of such numbers"
+        )
+    room = (size[0] - 2) * (size[1] - 2)
+    if 3 * most > room:
+        raise LevelError(
+            f"{most} boxes do not fit a {size[0]}x{size[1]} board: its {room} inner squares have room for at most "
             f"{room // 3} (three squares per box); use fewer boxes or a larger size"
         )
     low, high = reverse_moves
@@ -84,12 +97,13 @@ def check_request(size: tuple[int, int], boxes: int, reverse_moves: tuple[int, i
             f"reverse_moves={reverse_moves} is not a range; expected (low, high) with "
             f"1 <= low <= high <= {MAX_REVERSE_MOVES}"
         )
+    return Recipe(fewest, most, low, high)
 
 
 def generate_levels(
     count: int,
     size: int | tuple[int, int] = 10,
-    boxes: int = 4,
+    boxes: Boxes = 4,
     seed: int = 0,
     reverse_moves: tuple[int, int] = DEFAULT_REVERSE_MOVES,
     *,
@@ -100,7 +114,7 @@ def generate_levels(
     Args:
         count: number of levels
         size: height and width of the boards, including walls, or (height, width); 5 to 20
-        boxes: boxes per level, 1 to 8
+        boxes: boxes per level, 1 to 8, or a range (inclusive) from which each level's number is sampled
         seed: of the endless sequence of levels
         reverse_moves: the difficulty: how often each box is pulled away from its target on average, sampled from this
             range (inclusive) for each level. From 2 on, a level has a box that cannot be pushed onto a target in a
@@ -111,10 +125,10 @@ def generate_levels(
         raise LevelError(f"count={count} levels cannot be generated; expected at least 1")
     if first < 0:
         raise LevelError(f"first={first} is negative; the levels of a seed are counted from 0")
-    check_request(board_size(size), boxes, reverse_moves)
+    recipe = make_recipe(board_size(size), boxes, reverse_moves)
     boards = np.empty((count, *board_size(size)), np.uint8)
     keys = np.full(count, stream_key(seed, "level set"), np.uint64)
-    generate_boards(boards, np.arange(count), keys, np.arange(first, first + count), Recipe(boxes, *reverse_moves))
+    generate_boards(boards, np.arange(count), keys, np.arange(first, first + count), recipe)
     return LevelSet(boards)
 
 
@@ -342,18 +356,22 @@ def generate_boards(boards, indices, keys, numbers, recipe):  # type: ignore[no-
         numbers: int64 [B], incremented at the indices
         recipe: `Recipe`
     """
-    number_boxes, low, high = recipe.boxes, recipe.low, recipe.high
+    fewest_boxes, most_boxes, low, high = recipe
     _, height, width = boards.shape
     room = (height - 2) * (width - 2)
     floor = np.empty(height, np.int64)
     targets = np.empty(height, np.int64)
     reached = np.empty(height, np.int64)
     squares = np.empty(height * width, np.int64)
-    boxes = np.empty((number_boxes, 2), np.int64)
+    boxes_of_most = np.empty((most_boxes, 2), np.int64)
     random = np.empty(1, np.uint64)
     for index in indices:
         random[0] = _start(keys[index], numbers[index])
         numbers[index] += 1
+        number_boxes = fewest_boxes
+        if most_boxes > fewest_boxes:
+            number_boxes += _draw(random, most_boxes - fewest_boxes + 1)
+        boxes = boxes_of_most[:number_boxes]
         moves = low + _draw(random, high - low + 1)
         full_score = number_boxes if moves == 1 else number_boxes + 1
         best_score, carved = 0, 0
@@ -412,3 +430,18 @@ def choose_levels(boards, indices, keys, numbers, levels, level_out):  # type: i
         numbers[index] += 1
         level_out[index] = chosen
         boards[index] = levels[chosen]
+
+
+@numba.njit(cache=True)
+def draw_beside(indices, keys, numbers, purpose, bound):  # type: ignore[no-untyped-def]
+    """Random integers in 0 .. bound - 1 for the next level of each of the boards at ``indices``, int64 [N].
+
+    They are functions of the board's stream, its position there and ``purpose`` (an integer), independent of the level
+    itself; the streams do not advance. The other arguments are those of `generate_boards`.
+    """
+    drawn = np.empty(len(indices), np.int64)
+    random = np.empty(1, np.uint64)
+    for place, index in enumerate(indices):
+        random[0] = _mix(_start(keys[index], numbers[index]) + np.uint64(purpose))
+        drawn[place] = _draw(random, bound)
+    return drawn

@@ -62,6 +62,12 @@ class LevelSet:
         """The number of boxes in each level, int64 [L]."""
         return _count(self.boards, engine.BOX, engine.BOX_ON_TARGET)
 
+    @property
+    def walled(self) -> bool:
+        """Whether the outermost squares of every board are walls."""
+        rows, columns = self.boards[:, [0, -1]], self.boards[:, :, [0, -1]]
+        return bool((rows == engine.WALL).all() and (columns == engine.WALL).all())
+
     def text(self, index: int) -> str:
         """One level as Boxoban text, without a trailing newline."""
         return board_text(self.boards[index])

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from thinker.envs.sokoban.feed import LevelSource
-from thinker.envs.sokoban.generator import board_size, check_request, generate_levels
+from thinker.envs.sokoban.feed import Augmentation, LevelSource, choose_feed
+from thinker.envs.sokoban.generator import Boxes, board_size, generate_levels
 from thinker.envs.sokoban.levels import LevelSet, level_files
 from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites
 from thinker.envs.sokoban.vector_env import SokobanVectorEnv
@@ -30,9 +30,11 @@ class SokobanSpec(EnvironmentSpec):
     """Sokoban, on generated levels or levels from Boxoban files."""
 
     size: int = 7  # height and width of generated boards, including walls: 5 to 20
-    boxes: int = 1  # boxes per generated level: 1 to 8
+    boxes: Boxes = 1  # boxes per generated level: 1 to 8, or a range to sample from for each level, such as 1 4
     reverse_moves: tuple[int, int] = (1, 2)  # difficulty of generated levels: how often a box is pulled away
     levels: str = GENERATED  # training levels: "generated", or a Boxoban file or folder
+    generated_share: float = 0.0  # with level files: probability that a training episode plays a generated level
+    augmentation: Augmentation = "none"  # "symmetries": turn and mirror the level of each training episode at random
     observation: ObservationKind = "tiles"  # one-hot planes of the board, or 8x8 pixels per square
     max_steps: int = 60  # real steps after which a training episode is truncated
     validation_levels: str | None = None  # a Boxoban file or folder; None: generated, or "valid" next to "train"
@@ -44,10 +46,13 @@ class SokobanSpec(EnvironmentSpec):
         return "thinker/Sokoban-v0"
 
     def build(self, num_envs: int) -> SokobanVectorEnv:
-        options: dict[str, Any] = {"observation": self.observation, "max_steps": self.max_steps}
-        if self.levels == GENERATED:
-            options |= {"size": self.size, "boxes": self.boxes, "reverse_moves": self.reverse_moves}
-        return SokobanVectorEnv(num_envs, levels=self.levels, **options)
+        return SokobanVectorEnv(
+            num_envs,
+            levels=self.levels,
+            observation=self.observation,
+            max_steps=self.max_steps,
+            **self._training_options(),
+        )
 
     def held_out(self, split: Split, num_envs: int, count: int) -> SokobanVectorEnv:
         check_counts(num_envs, count)
@@ -71,7 +76,7 @@ class SokobanSpec(EnvironmentSpec):
             levels = LevelSet.load(source)
             index = episode_number(number, len(levels), f"level in {source}")
             board = levels.boards[index : index + 1]
-            self._check_size(levels.size, f"episode {episode}")
+            self._check_boards(LevelSet(board), f"episode {episode}")
         return self._in_order(num_envs, LevelSet(np.repeat(board, num_envs, 0)))
 
     def check(self) -> None:
@@ -79,21 +84,26 @@ class SokobanSpec(EnvironmentSpec):
         for name, steps in (("max_steps", self.max_steps), ("held_out_max_steps", self.held_out_max_steps)):
             if steps is not None and steps < 1:
                 raise UserError(f"{name} is {steps}; expected at least 1")
+        choose_feed(self.levels, "random", 1, **self._training_options())
         users: dict[Path, str] = {}  # of each level file
-        if self.levels == GENERATED:
-            check_request(board_size(self.size), self.boxes, self.reverse_moves)
-        else:
-            LevelSet.load(self.levels)
+        if self.levels != GENERATED:
             users = {file.resolve(): "levels" for file in level_files(self.levels)}
         for split in _FOLDERS:
             source = self._held_out_source(split)
             if source is not None:
                 option = f"{split}_levels"
-                self._check_size(LevelSet.load(source).size, f"{option} {source}")
+                self._check_boards(LevelSet.load(source), f"{option} {source}")
                 for file in level_files(source):
                     user = users.setdefault(file.resolve(), option)
                     if user != option:
                         raise UserError(f"{file} is used for {option} and for {user}; use different files")
+
+    def _training_options(self) -> dict[str, Any]:
+        """The arguments of `SokobanVectorEnv` that describe training levels."""
+        options: dict[str, Any] = {"generated_share": self.generated_share, "augmentation": self.augmentation}
+        if self.levels == GENERATED or self.generated_share:
+            options |= {"size": self.size, "boxes": self.boxes, "reverse_moves": self.reverse_moves}
+        return options
 
     def _in_order(self, num_envs: int, levels: LevelSource) -> SokobanVectorEnv:
         """Environments that play ``levels`` once each, in their order."""
@@ -122,14 +132,23 @@ class SokobanSpec(EnvironmentSpec):
             f'"train"'
         )
 
-    def _check_size(self, size: tuple[int, int], what: str) -> None:
-        """Raise an error unless held-out boards have the size of the training boards."""
+    def _check_boards(self, levels: LevelSet, what: str) -> None:
+        """Raise an error unless held-out boards have the size of the training boards, and walls around if those have.
+
+        A model may rely on the walls, see `thinker.interfaces.BoardStructure`.
+        """
         expected = board_size(self.size)
         if self.levels != GENERATED:
             expected = LevelSet.load(level_files(self.levels)[0]).size
-        if size != expected:
+        height, width = levels.size
+        if (height, width) != expected:
             raise UserError(
-                f"{what}: the boards are {size[0]}x{size[1]}, but those of training are {expected[0]}x{expected[1]}"
+                f"{what}: the boards are {height}x{width}, but those of training are {expected[0]}x{expected[1]}"
+            )
+        if not levels.walled and (self.levels == GENERATED or LevelSet.load(self.levels).walled):
+            raise UserError(
+                f"{what}: the outermost squares are not all walls, but those of training are; draw walls around the "
+                f"boards"
             )
 
 

@@ -12,10 +12,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from thinker.envs.sokoban import engine, generator
-from thinker.envs.sokoban.feed import LevelSource, Order, SequentialLevels, Streams, choose_feed
+from thinker.envs.sokoban.feed import Augmentation, LevelSource, Order, SequentialLevels, Streams, choose_feed
+from thinker.envs.sokoban.generator import Boxes
 from thinker.envs.sokoban.levels import board_text
 from thinker.envs.sokoban.rendering import ObservationKind, observation_sprites, render_board, tile_pictures
 from thinker.errors import UserError
+from thinker.interfaces import BoardStructure
 
 if TYPE_CHECKING:  # the simulator needs PyTorch, the environment does not
     from thinker.envs.sokoban.simulator import SokobanSimulator
@@ -24,11 +26,6 @@ if TYPE_CHECKING:  # the simulator needs PyTorch, the environment does not
 NO_LEVEL = -1
 """``info["level"]`` of a board that has no level to play in evaluation mode."""
 RENDER_MODES = ("rgb_array", "ansi")
-
-
-def description() -> dict[str, Any]:
-    """The entries of ``metadata`` that describe Sokoban, see `thinker.envs.spec`."""
-    return {"success": "solved", "action_names": engine.ACTION_NAMES, "tile_pictures": tile_pictures()}
 
 
 class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -40,9 +37,9 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     ``info`` always contains arrays over the boards, each with Gymnasium's ``_name`` mask: ``solved`` (this step solved
     a level, in every autoreset mode), ``level`` (the index in the level set, or the running count of this board's
-    generated levels) and ``boxes_on_target`` (both of the board that is now observed). Where an episode ends in
-    autoreset mode SAME_STEP, ``final_obs`` and ``final_info`` describe its end, in the format of Gymnasium's
-    `SyncVectorEnv`.
+    levels if they are generated, which in a mix is added to the length of the set) and ``boxes_on_target`` (both of
+    the board that is now observed). Where an episode ends in autoreset mode SAME_STEP, ``final_obs`` and ``final_info``
+    describe its end, in the format of Gymnasium's `SyncVectorEnv`.
 
     Evaluation mode, ``order="sequential"``: every level of the set is played exactly once. Board i plays the levels i,
     i + num_envs, i + 2 num_envs and so on; then it idles (reward 0, never ends again, ``info["evaluating"]`` False).
@@ -51,13 +48,18 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     Args:
         num_envs: number of boards
         size: height and width of generated boards, including walls, or (height, width); 5 to 20, default 10
-        boxes: boxes per generated level, 1 to 8, default 4
+        boxes: boxes per generated level, 1 to 8, or a range such as (1, 4) from which each level's number is sampled;
+            default 4
         levels: "generated", or a Boxoban file, a folder or a list of them, or a `LevelSet`
         observation: "tiles", one-hot planes uint8 (7, H, W) in the order wall, floor, target, box, box on target,
             player, player on target; or "rgb", uint8 (3, 8 H, 8 W)
         max_steps: steps after which an episode is truncated
         order: "random" samples levels with each board's own seeded generator; "sequential" is evaluation mode
         reverse_moves: difficulty of generated levels, see `generate_levels`; default (2, 10)
+        generated_share: probability that an episode plays a generated level (of ``boxes`` and ``reverse_moves``) when
+            ``levels`` is a set
+        augmentation: "symmetries" turns and mirrors the level of each episode by one of the eight symmetries of a
+            square, sampled with the board's generator
         autoreset_mode: SAME_STEP, NEXT_STEP or DISABLED, as in Gymnasium
         copy: False returns the internal arrays, which the next step overwrites
         render_mode: None, "rgb_array" or "ansi"
@@ -70,12 +72,14 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         num_envs: int = 1,
         *,
         size: int | tuple[int, int] | None = None,
-        boxes: int | None = None,
+        boxes: Boxes | None = None,
         levels: LevelSource = "generated",
         observation: ObservationKind = "tiles",
         max_steps: int = 120,
         order: Order = "random",
         reverse_moves: tuple[int, int] | None = None,
+        generated_share: float = 0.0,
+        augmentation: Augmentation = "none",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         copy: bool = True,
         render_mode: str | None = None,
@@ -95,12 +99,25 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.metadata = {
             "render_modes": list(RENDER_MODES),
             "autoreset_mode": self.autoreset_mode,
-            **description(),
+            "success": "solved",
+            "action_names": engine.ACTION_NAMES,
+            "tile_pictures": tile_pictures(),
         }
-        self._feed = choose_feed(levels, order, num_envs, size, boxes, reverse_moves)
+        self._feed = choose_feed(
+            levels,
+            order,
+            num_envs,
+            size=size,
+            boxes=boxes,
+            reverse_moves=reverse_moves,
+            generated_share=generated_share,
+            augmentation=augmentation,
+        )
         self._sequence = self._feed if isinstance(self._feed, SequentialLevels) else None  # evaluation mode
         self.levels = self._feed.levels
         self.size = self._feed.size
+        if observation == "tiles":
+            self.metadata["board"] = _board_structure(self.size, self.levels is None or self.levels.walled)
 
         self._sprites = observation_sprites(observation)
         self._boards = engine.make_boards(num_envs, *self.size, self._sprites)
@@ -349,3 +366,15 @@ class SokobanVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._check_open()
         if not self._ready:
             raise error.ResetNeeded("call reset() before anything else")
+
+
+def _board_structure(size: tuple[int, int], walled: bool) -> BoardStructure:
+    """The structure of the planes of boards of ``size``; ``walled``: the outermost squares are walls."""
+    wall = tuple(int(tile == engine.WALL) for tile in range(engine.NUM_TILES))
+    square = size[0] == size[1]
+    return BoardStructure(
+        border=wall if walled else None,
+        turned_actions=engine.TURNED_ACTIONS if square else None,
+        mirrored_actions=engine.MIRRORED_ACTIONS,
+        player_planes=(engine.PLAYER, engine.PLAYER_ON_TARGET),
+    )

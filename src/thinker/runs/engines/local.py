@@ -2,8 +2,7 @@
 
 The worker acts for an unroll and the agent learns from it; meanwhile the model is trained on the transitions collected
 before. Weights and transitions are exchanged only between unrolls, so there are no race conditions: the result of a run
-does not depend on the timing of the two threads. During the initial random play the model is trained with all threads,
-and the last bits of its weights depend on their number.
+does not depend on the timing of the two threads.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from thinker.augmented import EndedEpisodes
-from thinker.runs import machine
 from thinker.runs.run import Run
 from thinker.world_model.trainer import ModelTrainer
 
@@ -60,7 +58,7 @@ class LocalEngine:
         return experience.episodes, metrics
 
     def _explore(self, trainer: ModelTrainer) -> tuple[EndedEpisodes, dict[str, float]]:
-        """Random play, followed by training of the model on it with all threads."""
+        """Random play, followed by training of the model on it."""
         run, settings = self.run, self.run.settings
         start = time.perf_counter()
         experience = run.worker.explore(run.real_steps, settings.exploration_length)
@@ -68,8 +66,7 @@ class LocalEngine:
         run.real_steps += count
         experience.transitions.deliver(trainer.store, trainer.abandon_episodes)
         acted = time.perf_counter()
-        with machine.all_threads(settings.threads):
-            metrics = trainer.train_more(round(settings.exploration_ratio * count))
+        metrics = trainer.train_more(round(settings.exploration_ratio * count))
         trainer.publish()
         run.worker.model_version += 1
         run.worker.restart()

@@ -1,0 +1,176 @@
+"""A dual network without memory, for boards: a node is fully described by its board.
+
+The state-reward half predicts the next board, reward and termination from one board and one action; the value-policy
+half evaluates single boards. Sequences therefore need no recurrence: all their steps are trained in one batch. Boards
+must contain the whole state of the MDP (as in Sokoban), which the paper's recurrent networks do not assume.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from thinker.errors import UserError
+from thinker.nn.blocks import GlobalBlock, OutputLayer, Predictor
+from thinker.nn.sizes import TilesSize
+from thinker.world_model.architecture import BoardDecoder, ModelArchitecture
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.network import (
+    Predictions,
+    TrainableNetwork,
+    actions_of,
+    batch_major,
+    squared_error,
+    time_major,
+)
+
+BoardStateLoss = Literal["cross-entropy", "feature"]
+"""The loss of predicted boards: on each square of each plane, or on the value-policy half's features of them."""
+SHARPNESS = 8.0
+"""A predicted 1 has the probability sigmoid(SHARPNESS / 2) = 0.98, a predicted 0.5 is undecided."""
+FEATURES = 128
+"""The number of features of a board that the agent sees."""
+
+
+class Evaluation(NamedTuple):
+    """What the value-policy half says about boards."""
+
+    features: Tensor  # [B, FEATURES]  what the agent sees of a node
+    value: Tensor  # [B]
+    policy_logits: Tensor  # [B, A]
+
+
+class Transition(NamedTuple):
+    """What the state-reward half predicts for boards and actions."""
+
+    state: Tensor  # [B, *state_shape]  real numbers near 0 and 1
+    reward: Tensor  # [B]
+    termination_logit: Tensor  # [B]
+
+
+class BoardEvaluator(nn.Module):
+    """The value-policy half: base policy and value of boards.
+
+    They are read from the mean and the maximum of the features over the board, and from the features at the player's
+    square, if the environment declares which planes mark it: what to do next depends on what is near the player.
+    """
+
+    def __init__(self, architecture: ModelArchitecture, player_planes: tuple[int, ...] | None) -> None:
+        super().__init__()
+        layers, size = architecture.layers, architecture.size
+        assert isinstance(size, TilesSize)
+        channels = layers.channels
+        self.player_planes = player_planes
+        self.encoder = layers.layer(architecture.codec.state_shape[0], channels)
+        self.blocks = nn.Sequential(*(GlobalBlock(layers, channels) for _ in range(size.blocks)))
+        self.combine = nn.Linear((2 if player_planes is None else 3) * channels, FEATURES)
+        self.output = OutputLayer(FEATURES, 1 + architecture.num_actions)
+
+    def forward(self, state: Tensor) -> Evaluation:
+        """Boards [B, *state_shape] to their evaluation."""
+        state = state.to(self.combine.weight.dtype)
+        x = self.blocks(self.encoder(state)).relu_().permute(0, 2, 3, 1).flatten(1, 2)  # [B, squares, channels]
+        parts = [x.mean(1), x.amax(1)]
+        if self.player_planes is not None:
+            player = sum(state[:, plane] for plane in self.player_planes)  # [B, height, width]
+            parts.append((player.flatten(1).unsqueeze(1) @ x).squeeze(1))
+        features = self.combine(torch.cat(parts, 1)).relu_()
+        outputs = self.output(features)
+        return Evaluation(features, outputs[:, 0], outputs[:, 1:])
+
+
+class BoardDynamics(nn.Module):
+    """The state-reward half: the next board, reward and termination of one step."""
+
+    def __init__(self, architecture: ModelArchitecture) -> None:
+        super().__init__()
+        layers, state_channels = architecture.layers, architecture.codec.state_shape[0]
+        channels = layers.channels
+        self.first = layers.action_layer(state_channels, channels)
+        self.second = layers.layer(channels, channels)
+        self.decoder = BoardDecoder(layers, architecture.codec.state_shape, blocks=0)
+        outputs = {"reward": 1, "termination": 1}
+        self.predictor = Predictor(layers, (channels + state_channels, channels), outputs, positions="pool")
+
+    def forward(self, state: Tensor, action: Tensor) -> Transition:
+        """Boards of 0s and 1s [B, *state_shape] and one-hot actions [B, A] to what follows."""
+        state = state.to(self.second.weight.dtype)
+        hidden = self.second(self.first(state, action)).relu_()
+        following = self.decoder(hidden, state)
+        # Reward and termination are read from the predicted board, which the loss of states alone trains.
+        seen = torch.cat((hidden, self.decoder.carry(following.detach())), 1)
+        outputs = self.predictor(seen)
+        return Transition(following, outputs["reward"].squeeze(1), outputs["termination"].squeeze(1))
+
+
+class BoardNetwork(TrainableNetwork):
+    """Both halves. Search uses it through `thinker.world_model.board_model.BoardModel`.
+
+    ``state_loss`` is the loss of predicted boards: the cross-entropy of their squares, or the squared difference of
+    their features under the value-policy half's encoder; a mean over squares or features in both cases.
+    """
+
+    def __init__(
+        self,
+        architecture: ModelArchitecture,
+        state_loss: BoardStateLoss,
+        player_planes: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(architecture, ("reward", "termination", "state", "value", "policy"))
+        if not isinstance(architecture.size, TilesSize):
+            raise UserError(
+                f"the observations {architecture.observation_space} are not boards of 0s and 1s; use the dual network"
+            )
+        self.state_loss = state_loss
+        self.state_reward = BoardDynamics(architecture.of_state_reward())
+        self.value_policy = BoardEvaluator(architecture, player_planes)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        return {
+            "state_reward": list(self.state_reward.parameters()),
+            "value_policy": list(self.value_policy.parameters()),
+        }
+
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        """All steps at once. Only states whose value or policy is trained are evaluated, and never the last ones."""
+        num_sequences = len(batch.last_action)
+        states = self.codec.encode(time_major(batch.observation))  # [(L+1) * N, *state_shape]
+        before, after = states[:-num_sequences], states[num_sequences:]
+        transition = self.state_reward(before, actions_of(batch, self.num_actions)[1:].flatten(0, 1))
+        value, policy_logits, known = self._evaluate(before, (batch.value_mask + batch.policy_mask)[:, :-1])
+        return Predictions(
+            value=F.pad(value, (0, 1)),
+            policy_logits=F.pad(policy_logits, (0, 0, 0, 1)),
+            reward=batch_major(transition.reward, num_sequences),
+            termination_logit=batch_major(transition.termination_logit, num_sequences),
+            state_error=batch_major(self._state_error(transition.state, after), num_sequences),
+            known=F.pad(known, (0, 1)),
+        )
+
+    def _evaluate(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [N, L], policy logits [N, L, A] and where they are known [N, L]: the states [L * N, *state_shape]
+        where ``mask`` [N, L] is not 0."""
+        chosen = time_major(mask).nonzero().squeeze(1)
+        value = states.new_zeros(len(states))
+        policy_logits = states.new_zeros(len(states), self.num_actions)
+        if len(chosen):
+            evaluation = self.value_policy(states if len(chosen) == len(states) else states[chosen])
+            value = value.index_copy(0, chosen, evaluation.value)
+            policy_logits = policy_logits.index_copy(0, chosen, evaluation.policy_logits)
+        return batch_major(value, len(mask)), batch_major(policy_logits, len(mask)), (mask != 0).to(value.dtype)
+
+    def _state_error(self, predicted: Tensor, true: Tensor) -> Tensor:
+        """Predicted and true boards [L * N, *state_shape] to [L * N]."""
+        if self.state_loss == "cross-entropy":
+            logits = SHARPNESS * (predicted - 0.5)
+            return F.binary_cross_entropy_with_logits(logits, true, reduction="none").flatten(1).mean(1)
+        encoder = self.value_policy.encoder
+        # Frozen: the gradient flows through the encoder to the predicted board, but not to the encoder's weights.
+        frozen = {name: parameter.detach() for name, parameter in encoder.named_parameters()}
+        with torch.no_grad():
+            target = encoder(true).relu_()
+        return squared_error(functional_call(encoder, frozen, (predicted,)).relu(), target)
