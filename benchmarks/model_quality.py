@@ -108,9 +108,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    kind = {"dual": DualModelSpec, "single": SingleModelSpec, "board": BoardModelSpec}[options.model]
+    kinds: dict[str, type[DualModelSpec] | type[SingleModelSpec] | type[BoardModelSpec]] = {
+        "dual": DualModelSpec,
+        "single": SingleModelSpec,
+        "board": BoardModelSpec,
+    }
     loss = {} if options.state_loss is None else {"state_loss": options.state_loss}
-    spec = kind(training=BOARD_TRAINING if options.model == "board" else board_settings(), **loss)
+    spec = kinds[options.model](training=BOARD_TRAINING if options.model == "board" else board_settings(), **loss)
     env_options = {
         "size": options.size,
         "boxes": options.boxes,

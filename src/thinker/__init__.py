@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from thinker.runs.train import train
     from thinker.viewer import record, write_page
     from thinker.world_model.spec import (
-        BuiltModel,
         BoardModelSpec,
+        BuiltModel,
         DualModelSpec,
         LearnedValuesSimulatorSpec,
         ModelContext,

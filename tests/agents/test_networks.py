@@ -123,7 +123,7 @@ def test_the_mlp_has_a_skip_connection_from_the_input_to_each_hidden_layer():
 def test_the_papers_lstm_attention_network_has_the_papers_sizes():
     env = noise_env(1, hidden=(256, 6, 6))
     network = build_network(env, tree_encoder="lstm-attention", network_size="paper")
-    assert len(network.tree.recurrent.cells) == 3
+    assert network.tree.recurrent.cells == 3
     assert network.tree.recurrent.window == 2 * env.stage_length
     # CNN 256, RNN 128, one-hot last actions (real, imaginary, reset), last rewards
     assert network.heads.in_features == 256 + 128 + 2 * NUM_ACTIONS + 2 + 2

@@ -75,6 +75,7 @@ def test_the_process_ends_with_the_status_and_without_a_traceback(tmp_path):
         (["train", "cartpole", "--environment.options", '{"difficulty": 2}'], "difficulty"),
         (["train", "sokoban-raw", "--search.stage-length", "8"], "stage_length must be 1"),
         (["train", "sokoban-quick", "--search.stage-length", "0"], "stage_length is 0"),
+        (["train", "sokoban-quick", "--environment.observation", "rgb"], "boards of 0s and 1s"),
         (["train", "sokoban-quick", "--real-steps", "0"], "real_steps is 0"),
         (["train", "sokoban-quick", "--run", "a/b"], "cannot name a run"),
         (["eval", "nothing"], "there is no run 'nothing'"),

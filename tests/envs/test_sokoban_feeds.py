@@ -148,14 +148,23 @@ WALL = (1, 0, 0, 0, 0, 0, 0)
 
 @pytest.mark.parametrize("make", [SokobanEnv, SokobanVectorEnv])
 def test_the_structure_of_the_board_is_declared_for_tiles(make: Any) -> None:
-    turned, mirrored = (0, 3, 4, 2, 1), (0, 1, 2, 4, 3)
-    assert make().metadata["board"] == BoardStructure(WALL, turned, mirrored)
-    assert make(size=(6, 7)).metadata["board"] == BoardStructure(WALL, None, mirrored)
-    assert make(levels=LEVELS, order="sequential").metadata["board"] == BoardStructure(WALL, turned, mirrored)
-    assert make(levels=WITHOUT_WALL).metadata["board"] == BoardStructure(None, turned, mirrored)
+    turned, mirrored, player = (0, 3, 4, 2, 1), (0, 1, 2, 4, 3), (5, 6)
+    assert make().metadata["board"] == BoardStructure(WALL, turned, mirrored, player)
+    assert make(size=(6, 7)).metadata["board"] == BoardStructure(WALL, None, mirrored, player)
+    assert make(levels=LEVELS, order="sequential").metadata["board"] == BoardStructure(WALL, turned, mirrored, player)
+    assert make(levels=WITHOUT_WALL).metadata["board"] == BoardStructure(None, turned, mirrored, player)
     mixed = make(levels=WITHOUT_WALL, generated_share=0.9, boxes=1)
-    assert mixed.metadata["board"] == BoardStructure(None, turned, mirrored)
+    assert mixed.metadata["board"] == BoardStructure(None, turned, mirrored, player)
     assert "board" not in make(observation="rgb").metadata
+
+
+def test_the_declared_planes_mark_the_players_one_square() -> None:
+    envs = SokobanVectorEnv(50, size=5, boxes=1, max_steps=8)
+    random, planes = np.random.default_rng(0), list(envs.metadata["board"].player_planes)
+    observation, _ = envs.reset(seed=0)
+    for _ in range(20):
+        assert (observation[:, planes].sum((1, 2, 3)) == 1).all()
+        observation = envs.step(random.integers(0, 5, 50))[0]
 
 
 def test_held_out_boards_have_walls_around_them_if_training_boards_have(folders: Path, tmp_path: Path) -> None:

@@ -181,12 +181,13 @@ def test_steps_in_pieces_are_the_same_as_all_at_once(window, pieces):
     torch.testing.assert_close(final["values"][:, :, -seen:], memory["values"][:, :, -seen:])
 
 
-def test_the_memory_given_is_not_changed_and_carries_no_gradient(network):
-    memory = some_memory(network, 3)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_memory_given_is_not_changed_and_carries_no_gradient(network, batch):
+    memory = some_memory(network, batch)
     before = {key: value.clone() for key, value in memory.items()}
     for time in (1, 7):
-        x = torch.randn(time, 3, WIDTH, requires_grad=True)
-        output, new = run(network, x, torch.zeros(time, 3, dtype=torch.bool), memory)
+        x = torch.randn(time, batch, WIDTH, requires_grad=True)
+        output, new = run(network, x, torch.zeros(time, batch, dtype=torch.bool), memory)
         output.sum().backward()
         assert not any(value.requires_grad for value in new.values())
         for key, value in memory.items():

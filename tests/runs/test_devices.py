@@ -7,6 +7,7 @@ import torch
 
 import thinker
 from tests.fake_device import fake_cuda
+from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.runs import checkpoint
 from thinker.runs.build import build_run
 from thinker.runs.engines.local import LocalEngine
@@ -18,10 +19,15 @@ def small(preset):
     settings = thinker.preset(preset)
     model = settings.model
     if isinstance(model, LearnedSpec):
-        training = dataclasses.replace(model.training, warm_up_transitions=32, batch_size=8, replay_ratio=2.0)
+        batch_size = 40 // model.training.unroll_length
+        training = dataclasses.replace(model.training, warm_up_transitions=32, batch_size=batch_size, replay_ratio=2.0)
         model = dataclasses.replace(model, training=training, replay_capacity=1_000, precision="float32")
+    environment = settings.environment
+    if isinstance(environment, SokobanSpec):
+        environment = dataclasses.replace(environment, held_out_max_steps=12)
     return dataclasses.replace(
         settings,
+        environment=environment,
         num_envs=4,
         real_steps=96,
         annealing_steps=None,

@@ -7,7 +7,6 @@ import torch
 
 from tests.runs.support import engine, tiny
 from thinker.errors import UserError
-from thinker.runs import machine
 from thinker.runs.build import build_run
 from thinker.runs.machine import choose_device
 

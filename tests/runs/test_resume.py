@@ -16,7 +16,7 @@ from tests.runs.support import TINY_QUICK, advance, bits, differences, engine, t
 from thinker.cli import main
 from thinker.runs import checkpoint
 
-KINDS = ["sokoban-quick", "sokoban-raw", "sokoban-simulator", "cartpole"]
+KINDS = ["sokoban-quick", "sokoban-dual", "sokoban-raw", "sokoban-simulator", "cartpole"]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -56,7 +56,7 @@ def test_training_the_model_beside_acting_changes_nothing(name):
     torch.set_num_threads(1)  # two computations of one thread each, as on two cores
     states = []
     for threads in (1, 2):
-        settings = tiny(name, threads=threads, exploration_steps=0)
+        settings = tiny(name, threads=threads)
         assert settings.trains_model_concurrently == (threads == 2)
         run = advance(engine(settings), 8).run
         assert run.trainer.trained_transitions > 0

@@ -53,8 +53,8 @@ def changed(name: str) -> RunSettings:
     return dataclasses.replace(
         settings,
         seed=7,
-        real_steps=20_000,
-        annealing_steps=30_000,
+        real_steps=50_000,
+        annealing_steps=60_000,
         device="cpu",
         environment=environment,
         search=search,

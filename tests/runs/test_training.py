@@ -114,13 +114,14 @@ def test_a_run_without_a_checkpoint_or_of_another_version_cannot_be_loaded(tmp_p
 
 
 def test_annealing_may_end_after_the_run():
-    quick, long = preset("sokoban-quick"), preset("sokoban")
-    assert quick.total_steps == long.total_steps == long.real_steps > quick.real_steps
+    quick, raw = preset("sokoban-quick"), preset("sokoban-raw")
+    assert quick.total_steps == quick.annealing_steps > quick.real_steps
+    assert raw.total_steps == raw.real_steps
     rates = []
     for annealing_steps in (None, 960):
         moved = advance(engine(tiny("sokoban-raw", annealing_steps=annealing_steps)), 1)
         rates.append(moved.advance()[1]["agent/learning_rate"])
-    first = long.agent.learning_rate
+    first = raw.agent.learning_rate
     assert rates == pytest.approx([first * (1 - 32 / 480), first * (1 - 32 / 960)])
 
 

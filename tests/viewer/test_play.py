@@ -18,6 +18,7 @@ from thinker.runs.build import build_run
 from thinker.runs.run import Run
 from thinker.viewer.play import record_run
 from thinker.world_model import (
+    BoardModelSpec,
     DualModelSpec,
     LearnedValuesSimulatorSpec,
     ModelSpec,
@@ -25,6 +26,8 @@ from thinker.world_model import (
     SimulatorSpec,
     SingleModelSpec,
 )
+
+VECTOR_MODEL = DualModelSpec(replay_capacity=2_000)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +125,8 @@ def test_wrong_arguments_are_errors_of_the_user(run, options, told):
     [
         SimulatorSpec(),
         LearnedValuesSimulatorSpec(replay_capacity=2_000),
+        BoardModelSpec(replay_capacity=2_000),
+        DualModelSpec(replay_capacity=2_000),
         DualModelSpec(state_loss="l2", replay_capacity=2_000),
         DualModelSpec(state_loss="none", replay_capacity=2_000),
         SingleModelSpec(state_loss="l2", replay_capacity=2_000),
@@ -146,7 +151,7 @@ def test_runs_of_the_raw_mdp_can_be_recorded():
 
 
 def test_runs_of_any_gymnasium_environment_can_be_recorded():
-    run = build_run(small_settings(environment=GymnasiumSpec("CartPole-v1")), device="cpu")
+    run = build_run(small_settings(environment=GymnasiumSpec("CartPole-v1"), model=VECTOR_MODEL), device="cpu")
     recording = record_run(run, episodes=2)
     assert recording.environment == "CartPole-v1"
     assert [episode.level for episode in recording.episodes] == [0, 1]
@@ -157,7 +162,9 @@ def test_runs_of_any_gymnasium_environment_can_be_recorded():
 def test_environments_that_can_render_give_pictures():
     gym.register("tests/Pictures-v0", lambda **options: Pictures((3,), **options))
     try:
-        run = build_run(small_settings(environment=GymnasiumSpec("tests/Pictures-v0")), device="cpu")
+        run = build_run(
+            small_settings(environment=GymnasiumSpec("tests/Pictures-v0"), model=VECTOR_MODEL), device="cpu"
+        )
         recording = record_run(run, episodes=1)
         chosen = record_run(run, episodes=1, episode="0")
     finally:

@@ -14,8 +14,15 @@ from gymnasium.vector import SyncVectorEnv
 from tests.fake_device import fake_cuda
 from tests.world_model.networks_support import KINDS, NUM_ACTIONS, random_observations
 from thinker.interfaces import NO_ACTION, RealTransition
-from thinker.nn.sizes import VectorSize
-from thinker.world_model import DualModelSpec, LearnedValuesSimulatorSpec, NoModelSpec, SingleModelSpec, TrainerSettings
+from thinker.nn.sizes import TilesSize, VectorSize
+from thinker.world_model import (
+    BoardModelSpec,
+    DualModelSpec,
+    LearnedValuesSimulatorSpec,
+    NoModelSpec,
+    SingleModelSpec,
+    TrainerSettings,
+)
 from thinker.world_model.spec import ModelContext
 from thinker.world_model.trainer import ModelTrainer
 
@@ -27,7 +34,10 @@ SPECS = {
     "single-l2": SingleModelSpec,
     "single-none": lambda **options: SingleModelSpec("none", **options),
     "learned-values": LearnedValuesSimulatorSpec,
+    "board": BoardModelSpec,
 }
+BOARDS = [kind for kind, (_, size) in KINDS.items() if isinstance(size, TilesSize)]
+CASES = [(name, kind) for name in SPECS for kind in (BOARDS if name == "board" else KINDS)]
 
 
 def build(name: str, kind: str, device: str):
@@ -70,8 +80,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_models_are_built_and_trained_on_their_device_as_on_the_cpu(name: str, kind: str) -> None:
     expected = build(name, kind, "cpu").trainer
     first = weights(expected)
@@ -107,6 +116,28 @@ def test_acting_models_act_on_their_device_as_on_the_cpu(name: str, kind: str) -
     with fake_cuda():
         found = walk("cuda")
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", BOARDS)
+def test_board_models_compute_on_their_device_and_answer_on_the_cpu(kind: str) -> None:
+    def walk(device: str) -> list[torch.Tensor]:
+        built = build("board", kind, device)
+        collect(built.trainer, kind, 10)
+        model = built.for_envs(None, predict_states=True)
+        assert model.device.type == device
+        observation = random_observations(KINDS[kind][0], (3,), np.random.default_rng(1)).to(device)
+        root = model.root(observation, torch.full((3,), NO_ACTION, device=device))
+        node = model.unroll(root.hidden, torch.tensor([0, 1, 2], device=device))
+        moved = model.unroll(root.hidden.to(device), torch.tensor([0, 1, 2], device=device))
+        said = [node.hidden, node.value, node.policy, node.reward, node.termination]
+        said += [model.visible_hidden(node.hidden), moved.hidden]
+        assert {tensor.device.type for tensor in said} == {"cpu"}
+        assert node.state is not None
+        return [*said, node.state.cpu()]
+
+    expected = walk("cpu")
+    with fake_cuda():
+        assert all(torch.equal(one, other) for one, other in zip(walk("cuda"), expected, strict=True))
 
 
 def test_a_trainer_on_a_device_goes_on_from_a_state_saved_on_the_cpu() -> None:
@@ -157,11 +188,10 @@ def test_weights_are_drawn_on_the_cpu_whatever_the_default_device() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 def test_models_train_on_a_real_gpu_nearly_as_on_the_cpu() -> None:
-    for name in SPECS:
-        for kind in KINDS:
-            expected, trainer = build(name, kind, "cpu").trainer, build(name, kind, "cuda").trainer
-            assert_same(weights(trainer), weights(expected))
-            for each in (expected, trainer):
-                collect(each, kind, 10)
-            assert trainer.trained_transitions == expected.trained_transitions > 0
-            torch.testing.assert_close(weights(trainer), weights(expected), rtol=1e-2, atol=1e-2)
+    for name, kind in CASES:
+        expected, trainer = build(name, kind, "cpu").trainer, build(name, kind, "cuda").trainer
+        assert_same(weights(trainer), weights(expected))
+        for each in (expected, trainer):
+            collect(each, kind, 10)
+        assert trainer.trained_transitions == expected.trained_transitions > 0
+        torch.testing.assert_close(weights(trainer), weights(expected), rtol=1e-2, atol=1e-2)

@@ -14,10 +14,12 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from tests.world_model.networks_support import KINDS, random_observations
+from thinker.envs.sokoban.vector_env import SokobanVectorEnv
 from thinker.errors import UnsupportedError, UserError
 from thinker.interfaces import NO_ACTION, WorldModel
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
 from thinker.world_model import (
+    BoardModelSpec,
     BuiltModel,
     DualModelSpec,
     LearnedValuesSimulatorSpec,
@@ -27,7 +29,8 @@ from thinker.world_model import (
     SingleModelSpec,
     TrainerSettings,
 )
-from thinker.world_model.build import build_dual, build_single, build_value_policy
+from thinker.world_model.board_model import BoardModel
+from thinker.world_model.build import build_board, build_dual, build_single, build_value_policy
 from thinker.world_model.simulator import EnvSimulator
 from thinker.world_model.spec import ModelContext
 
@@ -140,6 +143,95 @@ def test_all_models_of_one_build_share_its_weights_and_differ_in_the_states_they
     assert torch.equal(nodes[0].value, nodes[1].value)
 
 
+# ------------------------------------------------------------------------------------------------------ boards
+
+SMALL_BOARD = TilesSize(channels=8, state_reward_channels=8)
+BOARD_SPECS = {
+    "cross-entropy": BoardModelSpec(size=SMALL_BOARD),
+    "feature": BoardModelSpec(state_loss="feature", size=SMALL_BOARD),
+    "symmetries": BoardModelSpec(augmentation="symmetries", size=SMALL_BOARD),
+    "default": BoardModelSpec(),
+}
+
+
+def sokobans(num_envs: int = 3, **options) -> SokobanVectorEnv:
+    envs = SokobanVectorEnv(num_envs, size=6, boxes=1, max_steps=9, **options)
+    envs.reset(seed=0)
+    return envs
+
+
+def built_for_boards(spec: ModelSpec, envs: SokobanVectorEnv) -> BuiltModel:
+    spaces_ = envs.single_observation_space, envs.single_action_space
+    arguments = {"num_envs": 3, "discount": 0.9, "total_transitions": None, "seed": 4, "device": CPU}
+    return spec.build(ModelContext(*spaces_, board=envs.metadata.get("board"), **arguments))
+
+
+@pytest.mark.parametrize("name", BOARD_SPECS)
+def test_the_spec_for_boards_builds_its_network_and_a_model_with_a_table(name: str) -> None:
+    spec, envs = BOARD_SPECS[name], sokobans()
+    model = built_for_boards(spec, envs)
+    expected = build_board(
+        envs.single_observation_space,
+        5,
+        state_loss=spec.state_loss,
+        size=spec.size,
+        board=envs.metadata["board"],
+        seed=4,
+    )
+    found = model.trainer.network.state_dict()
+    assert found.keys() == expected.state_dict().keys()
+    assert all(torch.equal(found[key], value) for key, value in expected.state_dict().items())
+    assert spec.predicts_states
+    observation = torch.from_numpy(envs.reset(seed=0)[0])
+    for predict_states in (False, True):
+        acting = model.for_envs(envs, predict_states=predict_states)
+        assert isinstance(acting, BoardModel)
+        assert isinstance(acting, WorldModel)
+        root = acting.root(observation, torch.full((3,), NO_ACTION))
+        assert root.policy.tolist() == [[pytest.approx(0.2)] * 5] * 3
+        assert root.value.tolist() == [0, 0, 0]
+        node = acting.unroll(root.hidden, torch.tensor([0, 1, 4]))
+        assert (node.state is not None) == predict_states
+
+
+def test_all_board_models_of_one_build_use_what_its_trainer_publishes() -> None:
+    envs = sokobans()
+    model = built_for_boards(BOARD_SPECS["cross-entropy"], envs)
+    one, other = model.for_envs(envs), model.for_envs(envs, predict_states=True)
+    observation, action = torch.from_numpy(envs.reset(seed=0)[0]), torch.tensor([0, 1, 4])
+
+    def values(each: WorldModel) -> torch.Tensor:
+        return each.unroll(each.root(observation, action).hidden, action).value
+
+    assert not values(one).any()
+    with torch.no_grad():
+        for parameter in model.trainer.network.parameters():
+            parameter.add_(0.1)
+    model.trainer.publish()
+    assert values(one).all()
+    assert torch.equal(values(one), values(other))
+
+
+def test_only_boards_have_a_model_for_boards() -> None:
+    message = r"BoardModelSpec needs .* boards of 0s and 1s, which Box\(.* are not; use a preset with another model"
+    with pytest.raises(UnsupportedError, match=message):
+        built(BoardModelSpec())
+    for size in ("board", None):
+        with pytest.raises(UnsupportedError, match=message):
+            built_for_boards(BoardModelSpec(size=size), sokobans(observation="rgb"))
+
+
+@pytest.mark.parametrize("spec", [BoardModelSpec, DualModelSpec, SingleModelSpec, LearnedValuesSimulatorSpec])
+def test_symmetries_of_boards_that_declare_none_are_refused(spec) -> None:
+    envs = sokobans()
+    envs.metadata = {name: value for name, value in envs.metadata.items() if name != "board"}
+    with pytest.raises(UserError, match="do not declare the symmetries of a square board"):
+        built_for_boards(spec(augmentation="symmetries"), envs)
+
+
+# ------------------------------------------------------------------------------------------------------- all kinds
+
+
 def test_a_simulator_with_learned_values_uses_what_its_trainer_publishes() -> None:
     model = built(SPECS["learned-values"])
     one, other = model.for_envs(cart_poles()), model.for_envs(cart_poles())
@@ -168,9 +260,9 @@ def test_unknown_sizes_are_refused_before_anything_is_built() -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    model: DualModelSpec | SingleModelSpec | SimulatorSpec | LearnedValuesSimulatorSpec | NoModelSpec = field(
-        default_factory=DualModelSpec
-    )
+    model: (
+        DualModelSpec | SingleModelSpec | BoardModelSpec | SimulatorSpec | LearnedValuesSimulatorSpec | NoModelSpec
+    ) = field(default_factory=DualModelSpec)
 
 
 def test_the_command_line_chooses_the_spec_and_its_options() -> None:
@@ -181,6 +273,8 @@ def test_the_command_line_chooses_the_spec_and_its_options() -> None:
     assert chosen("model:no-model-spec") == NoModelSpec()
     assert chosen("model:dual-model-spec", "--model.size", "paper") == DualModelSpec(size="paper")
     assert chosen("model:single-model-spec", "--model.state-loss", "none") == SingleModelSpec("none")
+    found = chosen("model:board-model-spec", "--model.state-loss", "feature", "--model.augmentation", "symmetries")
+    assert found == BoardModelSpec(state_loss="feature", augmentation="symmetries")
     found = chosen("model:learned-values-simulator-spec", "--model.training.batch-size", "7")
     assert found == LearnedValuesSimulatorSpec(training=TrainerSettings(batch_size=7))
     own = Choice(DualModelSpec(size=TilesSize(channels=9)))

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import thinker.envs  # noqa: F401 - registers the environments
 from thinker.augmented import ThinkerEnv
 from thinker.world_model import (
+    BoardModelSpec,
     DualModelSpec,
     LearnedValuesSimulatorSpec,
     ModelSpec,
@@ -37,10 +38,17 @@ def sokoban(**options) -> VectorEnv:
 
 
 def train_a_little(spec: ModelSpec, envs: VectorEnv, real_steps: int) -> dict[str, float]:
-    arguments = {"num_envs": envs.num_envs, "discount": 0.97, "total_transitions": None, "seed": 0}
-    device = torch.device("cpu")
     model = spec.build(
-        ModelContext(envs.single_observation_space, envs.single_action_space, device=device, **arguments)
+        ModelContext(
+            envs.single_observation_space,
+            envs.single_action_space,
+            num_envs=envs.num_envs,
+            discount=0.97,
+            total_transitions=None,
+            seed=0,
+            device=torch.device("cpu"),
+            board=envs.metadata.get("board"),
+        )
     )
     env = ThinkerEnv(envs, model.for_envs(envs), stage_length=3, max_depth=2, sink=model.trainer, seed=0)
     random = np.random.default_rng(0)
@@ -69,14 +77,23 @@ def test_cart_pole_trains_with_every_learned_model(spec):
     assert ("loss/state" in metrics) == (getattr(spec, "state_loss", "none") != "none")
 
 
-@pytest.mark.parametrize("kind", [DualModelSpec, LearnedValuesSimulatorSpec])
-def test_boards_of_ten_by_ten_train(kind):
-    train_a_little(kind(training=TRAINING), sokoban(size=10, boxes=4), real_steps=30)
+BOARD_SPECS = [
+    DualModelSpec(training=TRAINING),
+    LearnedValuesSimulatorSpec(training=TRAINING),
+    BoardModelSpec(training=TRAINING),
+    BoardModelSpec(training=TRAINING, state_loss="feature", size="board-large", augmentation="symmetries"),
+]
+
+
+@pytest.mark.parametrize("spec", BOARD_SPECS, ids=lambda spec: f"{type(spec).__name__}-{spec.augmentation}")
+def test_boards_of_ten_by_ten_train(spec):
+    train_a_little(spec, sokoban(size=10, boxes=4), real_steps=30)
 
 
 @pytest.mark.skipif(not BOXOBAN.exists(), reason="the Boxoban levels are not beside the project (../shared/boxoban)")
-def test_boxoban_levels_train():
-    train_a_little(DualModelSpec(training=TRAINING), sokoban(levels=str(BOXOBAN)), real_steps=30)
+@pytest.mark.parametrize("kind", [DualModelSpec, BoardModelSpec])
+def test_boxoban_levels_train(kind):
+    train_a_little(kind(training=TRAINING), sokoban(levels=str(BOXOBAN)), real_steps=30)
 
 
 @pytest.mark.slow

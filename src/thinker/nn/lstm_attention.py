@@ -40,7 +40,7 @@ class LSTMAttention(nn.Module):
             raise UserError(f"width {width} is not a multiple of the number of heads {heads}")
         if window < 1:
             raise UserError(f"the attention window must hold at least the current step, not {window} steps")
-        self.width, self.heads, self.window = width, heads, window
+        self.width, self.heads, self.window, self.cells = width, heads, window, cells
 
         def weight(*shape: int) -> nn.Parameter:
             bound = 1 / math.sqrt(width)
@@ -64,8 +64,7 @@ class LSTMAttention(nn.Module):
 
     def initial_memory(self, batch: int) -> Memory:
         """Empty memory for ``batch`` environments."""
-        cells = len(self.input_weight)
-        zeros = self.input_weight.new_zeros
+        cells, zeros = self.cells, self.input_weight.new_zeros
         return {
             "hidden": zeros(batch, cells, self.width),
             "cell": zeros(batch, cells, self.width),

@@ -102,7 +102,7 @@ class Recurrence(torch.autograd.Function):
         key_ring_of, value_ring_of = key_ring.unbind(1), value_ring.unbind(1)
         queries = _BlockDiagonal(x.new_zeros(batch, heads, w))
         by_head = _BlockDiagonal(x.new_empty(batch, heads, w))
-        hidden, cell = hidden.transpose(0, 1), cell.transpose(0, 1).contiguous()  # [N, B, w]
+        hidden, cell = hidden.transpose(0, 1), _copied(cell.transpose(0, 1))  # [N, B, w]
         cell_of = cell.unbind()
         chunks = []
         for start, stop in _chunks(time, batch):
@@ -160,7 +160,7 @@ class Recurrence(torch.autograd.Function):
         saved = (tensor for made in chunks for tensor in made)
         ctx.save_for_backward(x, kept, keys, values, key_ring, value_ring, *weights, *saved)
         # The pass backwards needs the rings unchanged. If they are changed before it, it is an error: PyTorch counts.
-        final = (*(state.transpose(0, 1).contiguous() for state in (hidden, cell)), key_ring, value_ring)
+        final = (*(_copied(state.transpose(0, 1)) for state in (hidden, cell)), key_ring, value_ring)
         ctx.mark_non_differentiable(*final)
         return torch.cat([made.hidden[-1] for made in chunks]), *final
 
@@ -198,9 +198,8 @@ class Recurrence(torch.autograd.Function):
             for weight in (weights.below_weight, weights.recurrent_weight, weights.attended_weight * scale)
         )
         position_key = _repeated(weights.position_key).transpose(1, 2).contiguous()  # [N, 2 * window, w]
-        key_ring, value_ring = (
-            ring.permute(1, 0, 3, 2).clone(memory_format=torch.contiguous_format) for ring in (key_ring, value_ring)
-        )  # [N, B, window, w] and [N, B, w, window]
+        # [N, B, window, w] and [N, B, w, window]
+        key_ring, value_ring = (_copied(ring.permute(1, 0, 3, 2)) for ring in (key_ring, value_ring))
         key_ring_of, value_ring_of = key_ring.unbind(), value_ring.unbind()
         of_cell = weights.of_each_cell()
         queries, attendeds, by_head = (_BlockDiagonal(x.new_zeros(batch, heads, w)) for _ in range(3))
@@ -323,6 +322,10 @@ def _chunks(time: int, batch: int) -> Iterator[tuple[int, int]]:
     length = max(1, ROWS_OF_A_CHUNK // max(1, batch))
     for start in range(0, time, length):
         yield start, min(start + length, time)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _for_each_cell(x: Tensor, cells: int) -> Tensor:

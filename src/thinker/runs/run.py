@@ -45,6 +45,7 @@ class Run:
         self.worker = worker
         self.real_steps = 0
         self.seconds = {"act": 0.0, "agent": 0.0, "wait": 0.0, "model": 0.0}
+        self.core_seconds = 0.0  # time spent on training, summed over all cores; other processes do not change it
 
     @property
     def trainer(self) -> ModelTrainer | None:
@@ -113,6 +114,7 @@ class Run:
         return {
             "real_steps": self.real_steps,
             "seconds": dict(self.seconds),
+            "core_seconds": self.core_seconds,
             "worker": self.worker.state_dict(),
             "learner": self.learner.state_dict() if self.learner is not None else None,
             "trainer": self.trainer.state_dict() if self.trainer is not None else None,
@@ -122,6 +124,7 @@ class Run:
         """Load only what acting depends on from a state of `state_dict`; training cannot be continued from there."""
         self.real_steps = state["real_steps"]
         self.seconds = dict(state["seconds"])
+        self.core_seconds = state["core_seconds"]
         if self.learner is not None:
             self.learner.load_state_dict(state["learner"])
         if self.trainer is not None:
@@ -132,6 +135,7 @@ class Run:
         """Continue exactly from the state of a run with the same settings."""
         self.real_steps = state["real_steps"]
         self.seconds = dict(state["seconds"])
+        self.core_seconds = state["core_seconds"]
         if self.learner is not None:
             self.learner.load_state_dict(state["learner"])
         if self.trainer is not None:

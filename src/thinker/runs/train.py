@@ -125,7 +125,7 @@ def _loop(
         every = settings.evaluation.every
         if every and run.real_steps // every > last_evaluation and not run.finished:
             last_evaluation = run.real_steps // every
-            writer.write(run.real_steps, evaluate_run(run).metrics())
+            writer.write(run.real_steps, {**evaluate_run(run).metrics(), **_speed(run)})
         if stop.is_set() or time.monotonic() - last_checkpoint > 60 * settings.checkpoint_minutes:
             save()
             last_checkpoint = time.monotonic()
@@ -136,7 +136,7 @@ def _loop(
     save()
     training_minutes = run.wall_seconds / 60
     final = evaluate_run(run)
-    writer.write(run.real_steps, final.metrics())
+    writer.write(run.real_steps, {**final.metrics(), **_speed(run)})
     interval = final.success_interval()
     return {
         **final.metrics(),
@@ -161,7 +161,12 @@ def _failure_note(folder: RunFolder, run: Run) -> str:
 def _speed(run: Run) -> dict[str, float]:
     whole = run.wall_seconds
     shares = {f"speed/{phase}_share": seconds / whole for phase, seconds in run.seconds.items()}
-    return {"speed/real_steps_per_second": run.real_steps / whole, "time/training_minutes": whole / 60, **shares}
+    return {
+        "speed/real_steps_per_second": run.real_steps / whole,
+        "time/training_minutes": whole / 60,
+        "time/core_minutes": run.core_seconds / 60,
+        **shares,
+    }
 
 
 def _phase(run: Run) -> str:

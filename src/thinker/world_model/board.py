@@ -2,19 +2,20 @@
 
 The state-reward half predicts the next board, reward and termination from one board and one action; the value-policy
 half evaluates single boards. Sequences therefore need no recurrence: all their steps are trained in one batch. Boards
-must contain the whole state of the MDP (as in Sokoban), which the paper's recurrent networks do not assume.
+must contain the whole state of the MDP, which the paper's recurrent networks do not assume.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import gymnasium as gym
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from thinker.errors import UserError
+from thinker.errors import UnsupportedError
 from thinker.nn.blocks import GlobalBlock, OutputLayer, Predictor
 from thinker.nn.sizes import TilesSize
 from thinker.world_model.architecture import BoardDecoder, ModelArchitecture
@@ -34,6 +35,16 @@ SHARPNESS = 8.0
 """A predicted 1 has the probability sigmoid(SHARPNESS / 2) = 0.98, a predicted 0.5 is undecided."""
 FEATURES = 128
 """The number of features of a board that the agent sees."""
+
+
+class NotBoardsError(UnsupportedError):
+    """Observations are not boards."""
+
+    def __init__(self, space: gym.Space) -> None:
+        super().__init__(
+            f"BoardModelSpec needs observations that are boards of 0s and 1s, which {space} are not; use a preset with "
+            "another model, or DualModelSpec"
+        )
 
 
 class Evaluation(NamedTuple):
@@ -76,7 +87,7 @@ class BoardEvaluator(nn.Module):
         x = self.blocks(self.encoder(state)).relu_().permute(0, 2, 3, 1).flatten(1, 2)  # [B, squares, channels]
         parts = [x.mean(1), x.amax(1)]
         if self.player_planes is not None:
-            player = sum(state[:, plane] for plane in self.player_planes)  # [B, height, width]
+            player = torch.stack([state[:, plane] for plane in self.player_planes]).sum(0)  # [B, height, width]
             parts.append((player.flatten(1).unsqueeze(1) @ x).squeeze(1))
         features = self.combine(torch.cat(parts, 1)).relu_()
         outputs = self.output(features)
@@ -122,9 +133,7 @@ class BoardNetwork(TrainableNetwork):
     ) -> None:
         super().__init__(architecture, ("reward", "termination", "state", "value", "policy"))
         if not isinstance(architecture.size, TilesSize):
-            raise UserError(
-                f"the observations {architecture.observation_space} are not boards of 0s and 1s; use the dual network"
-            )
+            raise NotBoardsError(architecture.observation_space)
         self.state_loss = state_loss
         self.state_reward = BoardDynamics(architecture.of_state_reward())
         self.value_policy = BoardEvaluator(architecture, player_planes)

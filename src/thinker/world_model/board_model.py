@@ -1,7 +1,7 @@
 """A `WorldModel` around a `BoardNetwork` that computes every board and every step only once per set of weights.
 
-Different paths in Sokoban often lead to the same board, and so do the searches of consecutive real steps: most nodes
-are found in a table instead of being sent through the network. The table is emptied when new weights are published.
+Different paths often lead to the same board, and so do the searches of consecutive real steps: most nodes are found in
+a table instead of being sent through the network. The table is emptied when new weights are published.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BoardModel:
     @torch.no_grad()
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         """See `WorldModel`."""
-        words, actions = hidden.numpy(), action.cpu().numpy()
+        words, actions = hidden.cpu().numpy(), action.cpu().numpy()
         self._make_room(2 * len(words))
         numbers = self._numbers(words)
         chosen = np.empty(len(words), np.int64)
@@ -79,7 +79,7 @@ class BoardModel:
     def visible_hidden(self, hidden: Tensor) -> Tensor:
         """The features [B, FEATURES] of boards."""
         self._make_room(len(hidden))
-        return self._features[torch.from_numpy(self._numbers(hidden.numpy()))]
+        return self._features[torch.from_numpy(self._numbers(hidden.cpu().numpy()))]
 
     def _make_room(self, boards: int) -> None:
         """Empty the table if the weights have changed or if it has no room for as many ``boards``."""

@@ -1,4 +1,4 @@
-"""Builds networks with new weights: the paper's dual network, its single-network ablations, the value-policy half.
+"""Builds networks with new weights: the dual networks, the paper's single-network ablations, the value-policy half.
 
 All functions take the observation space of one environment (not of the vector environment), a size (a name in `SIZES`,
 a `ModelSize`, or None for the one that fits), what is known of the boards, if anything, and a seed. The weights depend
@@ -17,10 +17,10 @@ from thinker.errors import UserError
 from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import initialise
 from thinker.nn.seeding import seeded
-from thinker.nn.sizes import ModelSize, TilesSize, size_for
+from thinker.nn.sizes import ModelSize, TilesSize, UnsupportedSpaceError, size_for
 from thinker.world_model.acting import Network
 from thinker.world_model.architecture import ModelArchitecture
-from thinker.world_model.board import BoardNetwork, BoardStateLoss
+from thinker.world_model.board import BoardNetwork, BoardStateLoss, NotBoardsError
 from thinker.world_model.dual import DualNetwork
 from thinker.world_model.network import SingleStateLoss, StateLoss
 from thinker.world_model.single import SingleNetwork
@@ -76,7 +76,10 @@ def build_board(
     def make(architecture: ModelArchitecture) -> BoardNetwork:
         return BoardNetwork(architecture, state_loss, None if board is None else board.player_planes)
 
-    return _build(make, observation_space, num_actions, size, board, seed, device)
+    try:
+        return _build(make, observation_space, num_actions, size, board, seed, device)
+    except UnsupportedSpaceError as error:
+        raise NotBoardsError(observation_space) from error
 
 
 def build_value_policy(

@@ -26,9 +26,16 @@ class LocalEngine:
 
     def advance(self) -> tuple[EndedEpisodes, dict[str, float]]:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
-        run, trainer = self.run, self.run.trainer
-        if trainer is not None and run.real_steps < run.settings.exploration_steps:
-            return self._explore(trainer)
+        start, trainer = time.process_time(), self.run.trainer
+        if trainer is not None and self.run.real_steps < self.run.settings.exploration_steps:
+            result = self._explore(trainer)
+        else:
+            result = self._train(trainer)
+        self.run.core_seconds += time.process_time() - start
+        return result
+
+    def _train(self, trainer: ModelTrainer | None) -> tuple[EndedEpisodes, dict[str, float]]:
+        run = self.run
         progress = min(run.real_steps / run.settings.total_steps, 1.0)
         training = None
         if trainer is not None and self._background is not None:
