@@ -39,8 +39,13 @@ def trained(device, *, raw, stage_length=3, **settings):
 @pytest.mark.parametrize("objective", ["v-trace", "ppo"])
 @pytest.mark.parametrize(
     ("raw", "settings"),
-    [(True, {}), (False, {"tree_encoder": "mlp"}), (False, {"tree_encoder": "lstm-attention"})],
-    ids=["raw", "mlp", "lstm-attention"],
+    [
+        (True, {}),
+        (False, {"tree_encoder": "mlp"}),
+        (False, {"tree_encoder": "lstm-attention"}),
+        (False, {"tree_encoder": "per-action", "tree_mask_probability": 0.3}),
+    ],
+    ids=["raw", "mlp", "lstm-attention", "per-action"],
 )
 def test_agents_act_and_learn_on_a_device_as_on_the_cpu(raw, settings, objective):
     expected = trained("cpu", raw=raw, objective=objective, **settings)
@@ -55,7 +60,7 @@ def test_agents_act_and_learn_on_a_device_as_on_the_cpu(raw, settings, objective
         )
 
 
-@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention", "per-action"])
 def test_an_actor_and_a_learner_on_a_device_go_on_from_states_of_the_cpu(tree_encoder):
     def parts(device):
         env = noise_env(4, device=device)
