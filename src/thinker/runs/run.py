@@ -122,22 +122,21 @@ class Run:
 
     def load_weights(self, state: dict[str, Any]) -> None:
         """Load only what acting depends on from a state of `state_dict`; training cannot be continued from there."""
-        self.real_steps = state["real_steps"]
-        self.seconds = dict(state["seconds"])
-        self.core_seconds = state["core_seconds"]
-        if self.learner is not None:
-            self.learner.load_state_dict(state["learner"])
+        self._load_counters_and_learner(state)
         if self.trainer is not None:
             self.trainer.network.load_state_dict(state["trainer"]["network"])
         self.publish()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from the state of a run with the same settings."""
+        self._load_counters_and_learner(state)
+        if self.trainer is not None:
+            self.trainer.load_state_dict(state["trainer"])
+        self.worker.load_state_dict(state["worker"])
+
+    def _load_counters_and_learner(self, state: dict[str, Any]) -> None:
         self.real_steps = state["real_steps"]
         self.seconds = dict(state["seconds"])
         self.core_seconds = state["core_seconds"]
         if self.learner is not None:
             self.learner.load_state_dict(state["learner"])
-        if self.trainer is not None:
-            self.trainer.load_state_dict(state["trainer"])
-        self.worker.load_state_dict(state["worker"])

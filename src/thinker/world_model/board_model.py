@@ -33,8 +33,6 @@ class BoardModel:
         self._network = acting.network
         self._predict_states = predict_states
         self.num_actions = acting.network.num_actions
-        self.requested = 0  # nodes asked for
-        self.computed = 0  # nodes sent through the network
         self._capacity = capacity
         self._version = acting.version
         self._num_bits = int(np.prod(acting.network.codec.state_shape))
@@ -96,9 +94,7 @@ class BoardModel:
         """The numbers [B] of boards in the table; those that are new are evaluated."""
         numbers = np.empty(len(words), np.int64)
         before, self._count = self._count, find_or_add(self._table, self._count, words, numbers)
-        self.requested += len(words)
         if self._count > before:
-            self.computed += self._count - before
             new = slice(before, self._count)
             evaluation = self._network.value_policy(self._states(self._table.words[new]))
             self._features[new] = evaluation.features
