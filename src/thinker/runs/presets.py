@@ -52,7 +52,7 @@ VECTOR_TRAINING = dataclasses.replace(
 
 
 def sokoban_quick() -> RunSettings:
-    """7x7 boards with one box, the learned model, from scratch: about two minutes on two cores."""
+    """7x7 boards with one box, the learned model, from scratch: about three minutes on two cores."""
     return RunSettings(
         real_steps=120_000,
         annealing_steps=300_000,  # learning is still fast at the end
