@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tests.world_model.networks_support import NUM_ACTIONS as BATCH_ACTIONS
 from tests.world_model.networks_support import losses_of, random_batch
+from tests.world_model.replay_reference import transition
 from thinker.augmented import ThinkerEnv
 from thinker.envs.replayable import environments_state, restore_environments
 from thinker.envs.sokoban.vector_env import SokobanVectorEnv
@@ -28,6 +29,8 @@ from thinker.world_model.board import FEATURES, BoardNetwork
 from thinker.world_model.board_model import BoardModel
 from thinker.world_model.board_table import find_or_add, make_table, pack, unpack
 from thinker.world_model.build import build_board, build_dual
+from thinker.world_model.replay import Replay
+from thinker.world_model.trainer import ModelTrainer, TrainerSettings
 
 SMALL = TilesSize(channels=8, state_reward_channels=8, blocks=1)
 NUM_ACTIONS = 5
@@ -254,6 +257,51 @@ def test_random_play_costs_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> Non
     assert output.losses["value"] == output.losses["policy"] == 0
     output.total.backward()
     assert all(parameter.grad is None for parameter in built.value_policy.parameters())
+
+
+@pytest.mark.parametrize("random_play", [False, True])
+def test_the_state_reward_half_may_be_trained_on_some_batches_only(random_play: bool) -> None:
+    built, env = network(), sokoban(2)
+    replay = Replay(
+        64,
+        num_envs=2,
+        observation_space=env.single_observation_space,
+        num_actions=NUM_ACTIONS,
+        discount=0.9,
+        unroll_length=1,
+    )
+    settings = TrainerSettings(
+        batch_size=2, unroll_length=1, warm_up_transitions=0, replay_ratio=1.0, state_reward_interval=3
+    )
+    trainer = ModelTrainer(built, replay, settings, None)
+    observation = env.reset(seed=1)[0]
+    changed = []
+    for step in range(8):
+        following = env.step(np.full(2, step % 5))[0]
+        before = copy.deepcopy(built.state_dict())
+        trainer.add(
+            transition(
+                observation=observation,
+                action=np.full(2, step % 5),
+                next_observation=following,
+                random_play=random_play,
+            )
+        )
+        after = built.state_dict()
+        changed.append(
+            tuple(
+                any(not torch.equal(before[name], after[name]) for name in before if name.startswith(half))
+                for half in ("state_reward", "value_policy")
+            )
+        )
+        observation = following
+    trained = changed[changed.index((True, not random_play)) :]
+    assert len(trained) >= 4
+    assert trained == [(batch % 3 == 0, not random_play) for batch in range(len(trained))]
+    assert "loss/state" in trainer.metrics
+    weight = built.state_dict()["state_reward.first.layer.weight"].clone()
+    trainer.train_more(2)
+    assert not torch.equal(weight, built.state_dict()["state_reward.first.layer.weight"])
 
 
 def test_only_boards_have_such_a_network() -> None:

@@ -91,7 +91,7 @@ def make_trainer(
 def test_the_replay_ratio_is_exact_after_every_step(num_envs, ratio, batch_size, warm_up, wait):
     with pytest.MonkeyPatch.context() as patch:
 
-        def train_batch(self):
+        def train_batch(self, *, values_only):
             self.trained_transitions += self.settings.batch_size * self.settings.unroll_length
 
         patch.setattr(ModelTrainer, "_train_batch", train_batch)
@@ -340,6 +340,8 @@ def test_two_runs_with_the_same_seeds_are_identical():
     [
         ({"batch_size": 0}, "batch_size=0"),
         ({"replay_ratio": 0.0}, "replay_ratio=0.0"),
+        ({"state_reward_interval": 0}, "state_reward_interval=0"),
+        ({"state_reward_interval": 2}, "DualNetwork cannot train its values without its predicted states"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"value_loss_scale": math.nan}, "value_loss_scale=nan"),
         ({"gradient_clip": 0.0}, "gradient_clip=0"),

@@ -36,6 +36,7 @@ BOARD_TRAINING = dataclasses.replace(
     state_reward_learning_rate=1e-2,
     state_loss_scale=100.0,
     value_loss_scale=0.1,
+    state_reward_interval=4,  # random play has taught it nearly everything
 )
 """The same for `BoardModelSpec`."""
 VECTOR_TRAINING = dataclasses.replace(
@@ -129,12 +130,11 @@ def boxoban() -> RunSettings:
             levels="boxoban/unfiltered/train",
             generated_share=0.5,  # easier levels, which give the first rewards
             augmentation="symmetries",
-            max_steps=120,
+            max_steps=80,
+            held_out_max_steps=120,
         ),
         search=dataclasses.replace(sokoban().search, stage_length=10, discount=0.95),
-        model=BoardModelSpec(
-            size="board-large", training=BOARD_TRAINING, replay_capacity=100_000, augmentation="symmetries"
-        ),
+        model=BoardModelSpec(training=BOARD_TRAINING, replay_capacity=40_000, augmentation="symmetries"),
         evaluation=EvaluationSettings(episodes=1000),
     )
 

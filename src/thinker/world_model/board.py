@@ -7,6 +7,7 @@ must contain the whole state of the MDP, which the paper's recurrent networks do
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, NamedTuple
 
 import gymnasium as gym
@@ -125,6 +126,8 @@ class BoardNetwork(TrainableNetwork):
     their features under the value-policy half's encoder; a mean over squares or features in both cases.
     """
 
+    separable = True
+
     def __init__(
         self,
         architecture: ModelArchitecture,
@@ -145,24 +148,28 @@ class BoardNetwork(TrainableNetwork):
         }
 
     def predict(self, batch: SequenceBatch) -> Predictions:
-        """All steps at once. Only states whose value or policy is trained are evaluated, and never the last ones."""
+        """All steps at once."""
         num_sequences = len(batch.last_action)
-        states = self.codec.encode(time_major(batch.observation))  # [(L+1) * N, *state_shape]
+        states = self._states(batch)
         before, after = states[:-num_sequences], states[num_sequences:]
         transition = self.state_reward(before, actions_of(batch, self.num_actions)[1:].flatten(0, 1))
-        value, policy_logits, known = self._evaluate(before, (batch.value_mask + batch.policy_mask)[:, :-1])
-        return Predictions(
-            value=F.pad(value, (0, 1)),
-            policy_logits=F.pad(policy_logits, (0, 0, 0, 1)),
+        return dataclasses.replace(
+            self._evaluate(before, batch),
             reward=batch_major(transition.reward, num_sequences),
             termination_logit=batch_major(transition.termination_logit, num_sequences),
             state_error=batch_major(self._state_error(transition.state, after), num_sequences),
-            known=F.pad(known, (0, 1)),
         )
 
-    def _evaluate(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values [N, L], policy logits [N, L, A] and where they are known [N, L]: the states [L * N, *state_shape]
-        where ``mask`` [N, L] is not 0."""
+    def evaluate(self, batch: SequenceBatch) -> Predictions:
+        return self._evaluate(self._states(batch)[: -len(batch.last_action)], batch)
+
+    def _states(self, batch: SequenceBatch) -> Tensor:
+        """[(L+1) * N, *state_shape]"""
+        return self.codec.encode(time_major(batch.observation))
+
+    def _evaluate(self, states: Tensor, batch: SequenceBatch) -> Predictions:
+        """Values and policies of the states [L * N, *state_shape] where either is trained, and never of the last."""
+        mask = (batch.value_mask + batch.policy_mask)[:, :-1]
         chosen = time_major(mask).nonzero().squeeze(1)
         value = states.new_zeros(len(states))
         policy_logits = states.new_zeros(len(states), self.num_actions)
@@ -170,7 +177,11 @@ class BoardNetwork(TrainableNetwork):
             evaluation = self.value_policy(states if len(chosen) == len(states) else states[chosen])
             value = value.index_copy(0, chosen, evaluation.value)
             policy_logits = policy_logits.index_copy(0, chosen, evaluation.policy_logits)
-        return batch_major(value, len(mask)), batch_major(policy_logits, len(mask)), (mask != 0).to(value.dtype)
+        return Predictions(
+            value=F.pad(batch_major(value, len(mask)), (0, 1)),
+            policy_logits=F.pad(batch_major(policy_logits, len(mask)), (0, 0, 0, 1)),
+            known=F.pad((mask != 0).to(value.dtype), (0, 1)),
+        )
 
     def _state_error(self, predicted: Tensor, true: Tensor) -> Tensor:
         """Predicted and true boards [L * N, *state_shape] to [L * N]."""

@@ -67,6 +67,8 @@ def actions_of(batch: SequenceBatch, num_actions: int) -> Tensor:
 class TrainableNetwork(nn.Module, ABC):
     """A network that a `ModelTrainer` can train: it makes the `Predictions` that `model_losses` needs."""
 
+    separable = False  # whether the value-policy half can be trained without the state-reward half
+
     def __init__(self, architecture: ModelArchitecture, loss_names: tuple[str, ...]) -> None:
         super().__init__()
         self.codec = architecture.codec
@@ -80,6 +82,10 @@ class TrainableNetwork(nn.Module, ABC):
     @abstractmethod
     def predict(self, batch: SequenceBatch) -> Predictions:
         """All predictions for the sequences, with gradients."""
+
+    def evaluate(self, batch: SequenceBatch) -> Predictions:
+        """The value-policy half's predictions alone; only if the network is ``separable``."""
+        raise NotImplementedError
 
     @abstractmethod
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -18,7 +18,7 @@ from thinker.nn.symmetry import BoardSymmetries
 from thinker.world_model.acting import ActingCopy
 from thinker.world_model.augmentation import SymmetricBatches
 from thinker.world_model.batch import SequenceBatch
-from thinker.world_model.losses import model_losses
+from thinker.world_model.losses import VALUE_POLICY_LOSSES, model_losses
 from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
 
@@ -42,6 +42,7 @@ class TrainerSettings:
     return_length: int | None = None  # rewards in the value target of a sequence's first state; None: the paper's 2L
     priority_exponent: float = 0.6  # α, how strongly sampling prefers sequences with large value errors; 0: uniform
     replay_ratio: float = 6.0  # transitions trained on for every transition collected
+    state_reward_interval: int = 1  # after random play, the state-reward half is trained on one of so many batches
     warm_up_transitions: int = 5_000  # collected before training starts; the paper: 200,000, for runs of 50,000,000
     first_importance_exponent: float = 0.4  # β at the start of the run
     last_importance_exponent: float = 1.0  # β at the end of the run
@@ -52,7 +53,7 @@ class TrainerSettings:
     policy_loss_scale: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "unroll_length", "replay_ratio", "adam_epsilon"):
+        for name in ("batch_size", "unroll_length", "replay_ratio", "state_reward_interval", "adam_epsilon"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name}={getattr(self, name)}: must be above 0")
         for name, value in dataclasses.asdict(self).items():
@@ -131,6 +132,11 @@ class ModelTrainer:
                 f"total_transitions={total_transitions} end before the warm-up of warm_up_transitions="
                 f"{settings.warm_up_transitions}, so the model would never be trained: lower warm_up_transitions"
             )
+        if settings.state_reward_interval > 1 and not network.separable:
+            raise UserError(
+                f"state_reward_interval={settings.state_reward_interval}: {type(network).__name__} cannot train its "
+                "values without its predicted states; use 1"
+            )
         self.network = network
         self.replay = replay
         self.settings = settings
@@ -156,7 +162,7 @@ class ModelTrainer:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Counts, and the losses, learning rates, β, value error and gradient norms of the latest batch, if any."""
+        """Counts, and the latest losses, learning rates, β, value error and gradient norms, if any."""
         return {
             **self._metrics,
             "replay/collected_transitions": self.collected_transitions,
@@ -180,8 +186,10 @@ class ModelTrainer:
     def train(self, *, publish: bool = True) -> dict[str, float]:
         """Train on the batches that are due and return the latest `metrics`; see `publish`."""
         trained_before = self.trained_transitions
+        batch_transitions = self.settings.batch_size * self.settings.unroll_length
         while self._batch_is_due():
-            self._train_batch()
+            batches = self.trained_transitions // batch_transitions
+            self._train_batch(values_only=batches % self.settings.state_reward_interval != 0)
         if publish and self.trained_transitions > trained_before:
             self.publish()
         return self.metrics
@@ -249,8 +257,8 @@ class ModelTrainer:
         return self.trained_transitions + batch_transitions <= settings.replay_ratio * counted
 
     @torch.enable_grad()  # even if env.step is called under no_grad
-    def _train_batch(self) -> None:
-        settings = self.settings
+    def _train_batch(self, *, values_only: bool = False) -> None:
+        settings, network, scales = self.settings, self.network, self._scales
         progress = min(self.collected_transitions / self.total_transitions, 1.0) if self.total_transitions else 0.0
         first, last = settings.first_importance_exponent, settings.last_importance_exponent
         importance_exponent = first + (last - first) * progress
@@ -258,16 +266,21 @@ class ModelTrainer:
         if self._symmetric is not None:
             batch = self._symmetric(batch)
         moved = self._to_device(batch)
-        output = model_losses(self.network.predict(moved), moved, self._scales)
+        if values_only:
+            scales = {name: scales[name] for name in VALUE_POLICY_LOSSES}
+        output = model_losses(network.evaluate(moved) if values_only else network.predict(moved), moved, scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
         for name, loss in losses.items():
             self._check_finite(f"the loss of {name}", loss)
 
         self._optimizer.zero_grad()
-        output.total.backward()
-        metrics = {f"loss/{name}": loss for name, loss in losses.items()}
+        if output.total.requires_grad:  # not if all of the batch is random play, which has no values
+            output.total.backward()
+        metrics = self._metrics | {f"loss/{name}": loss for name, loss in losses.items()}
         clip = math.inf if settings.gradient_clip is None else settings.gradient_clip
         for group in self._optimizer.param_groups:
+            if values_only and group["name"] != "value_policy":
+                continue  # without gradients, which leaves these weights unchanged
             norm = float(nn.utils.clip_grad_norm_(group["params"], clip))
             self._check_finite(f"the gradient of {group['name']}", norm)
             group["lr"] = settings.learning_rate_of(group["name"]) * (1.0 - progress)
