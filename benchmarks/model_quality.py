@@ -4,12 +4,13 @@
 
 Random play on generated levels trains the model; at each line it is asked to imagine 1 to 5 steps of random play on
 held-out levels. A board counts as right only if every square is. The base policy and values learn along, as always. The
-settings are `board_settings`.
+settings are `board_settings`, for the board model those of its presets during random play.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -114,7 +115,8 @@ def main() -> None:
         "board": BoardModelSpec,
     }
     loss = {} if options.state_loss is None else {"state_loss": options.state_loss}
-    spec = kinds[options.model](training=BOARD_TRAINING if options.model == "board" else board_settings(), **loss)
+    every_batch = dataclasses.replace(BOARD_TRAINING, state_reward_interval=1)
+    spec = kinds[options.model](training=every_batch if options.model == "board" else board_settings(), **loss)
     env_options = {
         "size": options.size,
         "boxes": options.boxes,

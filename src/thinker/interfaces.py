@@ -108,8 +108,8 @@ class RealTransition:
 
     observation: np.ndarray  # [E, *observation_shape]  s_t, in the environment's own dtype
     action: np.ndarray  # [E] int64                 a_t, 0 .. A-1
-    policy: np.ndarray | None  # [E, A] float32     the distribution that the agent sampled a_t from, if given
-    root_value: np.ndarray  # [E] float32           mean return of the root s_t at the end of its stage
+    policy: np.ndarray | None  # [E, A] float32     the base policy's target, if given: the agent's distribution of a_t
+    root_value: np.ndarray  # [E] float32           the search's value of s_t: the root's mean return, if none is given
     reward: np.ndarray  # [E] float32               r_{t+1}
     terminated: np.ndarray  # [E] bool              d_{t+1}
     truncated: np.ndarray  # [E] bool
@@ -139,10 +139,11 @@ class Decision:
     """What an actor does next in every environment."""
 
     actions: Tensor  # [E, 2] int64     primary action, reset action: what ThinkerEnv.step takes
-    policy: Tensor | None = None  # [E, A] float32    the probabilities that the primary action was sampled from
+    policy: Tensor | None = None  # [E, A] float32    probabilities of the primary action: a target for the base policy
     reset_probability: Tensor | None = None  # [E] float32
     log_prob: Tensor | None = None  # [E, 2] float32    of both actions, if the actor can learn from them
     value: Tensor | None = None  # [E, R] float32    the actor's value estimate for each kind of reward
+    root_value: Tensor | None = None  # [E] float32   the real states' values, if the actor searched outside of the tree
 
 
 class Actor(Protocol):
@@ -151,7 +152,7 @@ class Actor(Protocol):
     actor.begin(*env.reset(seed=0))
     while True:
         decision = actor.act()
-        actor.observe(decision, *env.step(decision.actions, decision.policy))
+        actor.observe(decision, *env.step(decision.actions, decision.policy, decision.root_value))
     """
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
@@ -184,4 +185,16 @@ class Actor(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of `state_dict`."""
+        ...
+
+
+@runtime_checkable
+class TrainingActor(Protocol):
+    """An actor that acts differently in training, for instance with exploration noise."""
+
+    def begin_unroll(self, progress: float) -> None:
+        """Called in training before every unroll, and never outside of it.
+
+        ``progress``, 0 .. 1, is the fraction of the run completed.
+        """
         ...

@@ -214,7 +214,7 @@ def test_settings_that_make_no_sense_are_errors(kind, wrong, message):
     [
         (ThinkerAgentSpec, {"tree_encoder": "cnn"}, "tree_encoder is 'cnn'; it must be one of"),
         (ThinkerAgentSpec, {"network_size": "huge"}, "network_size is 'huge'; it must be one of 'paper', 'small'"),
-        (RawAgentSpec, {"network_size": "huge"}, "network_size is 'huge'; it must be one of 'paper', 'small'"),
+        (RawAgentSpec, {"network_size": "huge"}, "network_size is 'huge'; it must be one of 'paper', 'small', 'board'"),
         (ThinkerAgentSpec, {"imaginary_entropy_cost": -1.0}, "imaginary_entropy_cost is -1.0; it must not be negative"),
         (ThinkerAgentSpec, {"planning_reward_scale": -1.0}, "planning_reward_scale is -1.0; it must not be negative"),
         (ThinkerAgentSpec, {"tree_mask_probability": 1.5}, "tree_mask_probability is 1.5; it must be between 0 and 1"),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
 
 from tests.augmented.reference import ReferenceThinker
 from tests.fakes import FakeModel, NativeNextStep, RandomEpisodes, Witness, random_episodes
-from thinker.augmented import SingleThinkerEnv, ThinkerEnv, single_vector
+from thinker.augmented import SingleThinkerEnv, ThinkerEnv, collect, single_vector
+from thinker.planners import BasePolicy
 
 SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
 
@@ -143,6 +145,37 @@ def test_without_a_sink_transitions_are_still_there():
     env.step(np.zeros((3, 2), int))
     assert env.last_transition.valid.all()
     assert env.last_transition.policy is None
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_a_root_value_that_is_given_on_a_real_step_replaces_the_mean_return_of_the_root(as_tensor):
+    env = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=2)
+    _, info = env.reset()
+    given = np.array([1.5, -2.0, 0.25])
+    passed = torch.tensor(given) if as_tensor else given.copy()
+    env.step(np.zeros((3, 2), int), root_value=passed)  # an imaginary step: nothing to replace
+    assert env.last_transition is None
+    _, _, _, _, after = env.step(np.zeros((3, 2), int), root_value=passed)
+    passed[:] = 7.0
+    np.testing.assert_array_equal(env.last_transition.root_value, given)
+    assert env.last_transition.root_value.dtype == np.float32
+    assert (after["root_value"] != given).all(), "it says nothing of the next roots"
+    for _ in range(2):
+        before, after = after, env.step(np.zeros((3, 2), int))[-1]
+    np.testing.assert_array_equal(env.last_transition.root_value, before["root_value"])
+
+
+def test_collect_passes_on_what_the_decision_says_of_the_roots():
+    class Knowing(BasePolicy):
+        def act(self):
+            return replace(super().act(), root_value=torch.tensor([1.0, 2.0, 3.0]))
+
+    env = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=1)
+    actor = Knowing(env)
+    actor.begin(*env.reset())
+    collect(env, actor, 1)
+    assert env.last_transition.root_value.tolist() == [1.0, 2.0, 3.0]
+    assert env.last_transition.policy is not None
 
 
 def test_the_single_view_stays_in_the_final_state_until_it_is_reset():

@@ -151,12 +151,15 @@ def test_step_needs_a_reset_and_an_open_environment():
         env.reset()
 
 
-def test_wrong_policies_are_refused():
+def test_wrong_policies_and_values_of_the_roots_are_refused():
     env = ThinkerEnv(random_episodes(), FakeModel(2), stage_length=1)
     env.reset()
     for policy in (np.ones((3, 2)), np.full((2, 2), 0.5), np.array([[1.5, -0.5]] * 3)):
         with pytest.raises(UserError, match=r"probabilities of shape \(3, 2\) whose rows sum to 1"):
             env.step(np.zeros((3, 2), int), policy=policy)
+    for value in (np.ones((3, 1)), np.ones(2), np.array([1.0, np.nan, 0.0])):
+        with pytest.raises(UserError, match=r"root_value must contain finite numbers of shape \(3,\)"):
+            env.step(np.zeros((3, 2), int), root_value=value)
 
 
 @pytest.mark.parametrize(

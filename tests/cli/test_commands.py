@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,14 @@ def test_the_speed_report_names_what_bounds_it():
     assert "bound by training the model" in report
     assert "  50% of the time  1,000 µs/real step  acting" in report
     assert "bound by acting" in speed_report("a preset", 1000, {**seconds, "wait": 0.0}, 1.5)
+
+
+@pytest.mark.parametrize("arguments", ["--help", "train --help"])
+def test_a_reader_that_stops_reading_gets_no_traceback(arguments: str) -> None:
+    command = [sys.executable, "-m", "thinker", *arguments.split()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 1

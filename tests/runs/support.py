@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from thinker.agents import LearnedAgentSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.runs.build import build_run
 from thinker.runs.engines.local import LocalEngine
@@ -32,6 +33,7 @@ TINY_RAW = ["sokoban-raw", *TINY, *TINY_BOARD]
 def tiny(name: str, **changes: Any) -> RunSettings:
     """The preset ``name``, a second long."""
     settings = preset(name)
+    agent = {"batch_size": 4} if isinstance(settings.agent, LearnedAgentSpec) else {"simulations": 5}
     small: dict[str, Any] = {
         "real_steps": 480,
         "annealing_steps": None,
@@ -39,7 +41,7 @@ def tiny(name: str, **changes: Any) -> RunSettings:
         "threads": 1,
         "log_every": 60,
         "checkpoint_minutes": 0.0,
-        "agent": dataclasses.replace(settings.agent, unroll_stages=4, batch_size=4),  # type: ignore[type-var]
+        "agent": dataclasses.replace(settings.agent, unroll_stages=4, **agent),  # type: ignore[type-var]
         "evaluation": dataclasses.replace(settings.evaluation, episodes=12, num_envs=5),
     }
     if isinstance(settings.environment, SokobanSpec):
@@ -49,7 +51,8 @@ def tiny(name: str, **changes: Any) -> RunSettings:
     if isinstance(settings.model, LearnedSpec):
         training = dataclasses.replace(settings.model.training, warm_up_transitions=100, batch_size=8)
         small["model"] = dataclasses.replace(settings.model, training=training, replay_capacity=2_000)
-        small["search"] = dataclasses.replace(settings.search, stage_length=3)
+        if settings.agent.acts_in() == "augmented":
+            small["search"] = dataclasses.replace(settings.search, stage_length=3)
         small["exploration_steps"], small["exploration_length"] = 60, 8
     return dataclasses.replace(settings, **{**small, **changes})
 

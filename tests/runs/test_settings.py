@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import thinker
+from thinker.agents import LearnedAgentSpec
 from thinker.cli import main
 from thinker.envs.gymnasium import FunctionSpec, GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import TilesSize, VectorSize
+from thinker.planners import MCTSSpec
 from thinker.runs import registry
 from thinker.runs.presets import PRESETS, preset, training_command
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings, settings_from_dict
@@ -29,7 +31,7 @@ def through_json(settings: RunSettings) -> RunSettings:
 def changed(name: str) -> RunSettings:
     """The preset with every kind of setting changed: numbers, names, lists, None, yes and no."""
     settings = preset(name)
-    raw = settings.agent.acts_in() == "raw"
+    raw = settings.agent.acts_in() != "augmented"
     search = dataclasses.replace(
         settings.search,
         stage_length=1 if raw else 3,
@@ -39,11 +41,19 @@ def changed(name: str) -> RunSettings:
         mask=("hints",),
         extra=("termination", "action_sequence"),
     )
-    agent = dataclasses.replace(settings.agent, learning_rate=3e-5, normalise_advantages=False, objective="v-trace")
+    agent: Any = settings.agent
+    if isinstance(agent, LearnedAgentSpec):
+        agent = dataclasses.replace(agent, learning_rate=3e-5, normalise_advantages=False, objective="v-trace")
+    else:
+        agent = dataclasses.replace(agent, simulations=3, max_depth=9)
+    if isinstance(agent, MCTSSpec):
+        agent = dataclasses.replace(agent, temperatures=(3.0, 2.0, 1.0))
     model: Any = settings.model
     if isinstance(model, LearnedSpec):
         training = dataclasses.replace(model.training, adam_betas=(0.5, 0.75), gradient_clip=None, return_length=7)
-        model = dataclasses.replace(model, training=training, precision="float32", replay_capacity=1_000)
+        model = dataclasses.replace(
+            model, training=training, precision="float32", replay_capacity=1_000, support_size=9
+        )
     environment: Any = settings.environment
     if isinstance(environment, GymnasiumSpec):
         options = {"difficulty": 2, "name": "two words", "deep": {"list": [1, None]}}
@@ -92,10 +102,10 @@ def test_every_registered_type_survives_json():
     for environment in registry.ENVIRONMENTS.values():
         for model in registry.MODELS.values():
             for agent in registry.AGENTS.values():
-                raw, nothing = agent().acts_in() == "raw", model is NoModelSpec
-                if nothing != raw:
+                where, nothing = agent().acts_in(), model is NoModelSpec
+                if nothing != (where == "raw"):
                     continue
-                search = SearchSettings(stage_length=1 if raw else 4)
+                search = SearchSettings(stage_length=4 if where == "augmented" else 1)
                 settings = dataclasses.replace(
                     base, environment=environment(), model=model(), agent=agent(), search=search
                 )

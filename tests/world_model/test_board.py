@@ -109,7 +109,7 @@ def test_equal_boards_have_equal_numbers_in_the_order_of_arrival(boards: list[tu
 def plain(built: BoardNetwork, boards: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The next observations, rewards and terminations, without a table."""
     step = built.state_reward(built.codec.encode(boards), one_hot_action(action, built.num_actions))
-    return built.codec.decode(step.state), step.reward, step.termination_logit.sigmoid()
+    return built.codec.decode(step.state), built.head.decode(step.reward_output), step.termination_logit.sigmoid()
 
 
 @pytest.mark.parametrize("capacity", [12, 1000])  # 12: emptied again and again
@@ -126,7 +126,7 @@ def test_search_sees_what_the_network_computes(capacity: int) -> None:
             evaluation = built.value_policy(built.codec.encode(boards))
             assert node.state is not None
             assert torch.equal(node.state, boards)
-            torch.testing.assert_close(node.value, evaluation.value)
+            torch.testing.assert_close(node.value, built.head.decode(evaluation.value_output))
             torch.testing.assert_close(node.policy, evaluation.policy_logits.softmax(1))
             torch.testing.assert_close(model.visible_hidden(node.hidden), evaluation.features)
             action = torch.from_numpy(random.integers(0, NUM_ACTIONS, 6))
@@ -243,7 +243,7 @@ def test_steps_of_a_sequence_are_predicted_from_the_true_boards() -> None:
     for step in range(2):
         evaluation = built.value_policy(built.codec.encode(batch.observation[:, step]))
         rows = trained[:, step]
-        torch.testing.assert_close(predictions.value[rows, step], evaluation.value[rows])
+        torch.testing.assert_close(predictions.value[rows, step], built.head.decode(evaluation.value_output)[rows])
         torch.testing.assert_close(predictions.policy_logits[rows, step], evaluation.policy_logits[rows])
 
 

@@ -25,13 +25,17 @@ from thinker.nn.blocks import one_hot_action
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.build import build_value_policy
 from thinker.world_model.dual import DualNetwork
+from thinker.world_model.heads import CategoricalHead, Head, ScalarHead
 from thinker.world_model.losses import ALL_LOSSES, model_losses
 from thinker.world_model.network import Predictions
 
 TILES, TILES_SIZE = KINDS["tiles"]
 
 
-def random_predictions(num_sequences: int, unroll_length: int, seed: int) -> Predictions:
+HEADS = {"scalar": ScalarHead(), "categorical": CategoricalHead(size=21, limit=2.0)}
+
+
+def random_predictions(num_sequences: int, unroll_length: int, seed: int, head: str = "scalar") -> Predictions:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -39,18 +43,31 @@ def random_predictions(num_sequences: int, unroll_length: int, seed: int) -> Pre
 
     n, length = num_sequences, unroll_length
     return Predictions(
-        value=normal(n, length + 1),
+        head=HEADS[head],
+        value_output=normal(n, length + 1, HEADS[head].outputs),
         policy_logits=normal(n, length + 1, NUM_ACTIONS),
-        reward=normal(n, length),
+        reward_output=normal(n, length, HEADS[head].outputs),
         termination_logit=normal(n, length),
         state_error=normal(n, length).square(),
         known=(normal(n, length + 1) > 0).float() if seed % 2 else None,
     )
 
 
+def plain_loss(head: Head, output: torch.Tensor, target: torch.Tensor) -> float:
+    """The squared error, or the cross-entropy of the bins' probabilities and the two-hot target."""
+    if isinstance(head, ScalarHead):
+        return (float(output) - float(target)) ** 2
+    x = float(target)
+    transformed = math.copysign(math.sqrt(abs(x) + 1) - 1, x) + 0.001 * x
+    logits, bins = output.double().numpy(), np.linspace(-2, 2, 21)
+    log_probability = logits - np.log(np.exp(logits).sum())
+    shares = np.maximum(0, 1 - np.abs(bins - transformed) / 0.2)  # 0.2: the distance between bins
+    return float(-(shares * log_probability).sum())
+
+
 def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, float]:
     """Equations 2 and 3 with their signs put right, one number at a time."""
-    assert predictions.reward is not None
+    assert predictions.reward_output is not None
     assert predictions.termination_logit is not None
     assert predictions.state_error is not None
     num_sequences, unroll_length = batch.action.shape
@@ -59,15 +76,16 @@ def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, fl
         weight = float(batch.weight[n]) / num_sequences
         for step in range(unroll_length + 1):
             known = 1.0 if predictions.known is None else float(predictions.known[n, step])
-            error = float(predictions.value[n, step]) - float(batch.value_target[n, step])
-            sums["value"] += weight * known * float(batch.value_mask[n, step]) * error**2
+            loss = plain_loss(predictions.head, predictions.value_output[n, step], batch.value_target[n, step])
+            sums["value"] += weight * known * float(batch.value_mask[n, step]) * loss
             logits = predictions.policy_logits[n, step].double().numpy()
             log_policy = logits - np.log(np.exp(logits).sum())
             cross_entropy = -sum(float(batch.policy_target[n, step, a]) * log_policy[a] for a in range(NUM_ACTIONS))
             sums["policy"] += weight * known * float(batch.policy_mask[n, step]) * cross_entropy
         for step in range(unroll_length):
             mask = weight * float(batch.reward_mask[n, step])
-            sums["reward"] += mask * (float(predictions.reward[n, step]) - float(batch.reward[n, step])) ** 2
+            loss = plain_loss(predictions.head, predictions.reward_output[n, step], batch.reward[n, step])
+            sums["reward"] += mask * loss
             probability = 1 / (1 + math.exp(-float(predictions.termination_logit[n, step])))
             ended, mask = float(batch.termination[n, step]), weight * float(batch.termination_mask[n, step])
             sums["termination"] -= mask * (ended * math.log(probability) + (1 - ended) * math.log(1 - probability))
@@ -76,10 +94,15 @@ def plain_losses(predictions: Predictions, batch: SequenceBatch) -> dict[str, fl
 
 
 @settings(max_examples=30, deadline=None)
-@given(num_sequences=st.integers(1, 5), unroll_length=st.integers(1, 6), seed=st.integers(0, 10_000))
-def test_losses_equal_a_plain_loop(num_sequences: int, unroll_length: int, seed: int) -> None:
+@given(
+    num_sequences=st.integers(1, 5),
+    unroll_length=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+    head=st.sampled_from(sorted(HEADS)),
+)
+def test_losses_equal_a_plain_loop(num_sequences: int, unroll_length: int, seed: int, head: str) -> None:
     batch = random_batch(TILES, num_sequences, unroll_length, seed=seed)
-    predictions = random_predictions(num_sequences, unroll_length, seed)
+    predictions = random_predictions(num_sequences, unroll_length, seed, head)
     scales = {"reward": 1.0, "termination": 2.0, "state": 3.0, "value": 4.0, "policy": 5.0}
     output = model_losses(predictions, batch, scales)
     expected = plain_losses(predictions, batch)

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thinker.agents.settings import NetworkSize
+from thinker.errors import UserError
 from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import Layers, one_hot_action, residual_blocks
+from thinker.nn.board_features import FEATURES, BoardFeatures
 from thinker.nn.encoder import Architecture
 from thinker.nn.scale import RunningScale
 from thinker.nn.sizes import SIZES, TilesSize, choose_size
@@ -135,3 +137,22 @@ class StateEncoder(nn.Module):
 
     def update_scale(self, state: Tensor) -> None:
         """Nothing to do: states are scaled by the declared bounds of their space."""
+
+
+class BoardEncoder(BoardFeatures):
+    """Encodes a board of 0s and 1s like the value-policy half of `BoardModelSpec`, without the action before it."""
+
+    width = FEATURES
+
+    def __init__(self, space: gym.Space, num_actions: int, board: BoardStructure | None) -> None:
+        if choose_size(space) != "tiles":
+            raise UserError(f"network_size is 'board', but observations are not boards of 0s and 1s: {space}")
+        border, player_planes = (None, None) if board is None else (board.border, board.player_planes)
+        architecture = Architecture(space, num_actions, SIZES["board"], border=border)
+        super().__init__(architecture, player_planes)
+        self.codec = architecture.codec
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        """``state`` [B, *observation_shape] to [B, width]; ``action`` is not used."""
+        return self.features(self.codec.encode(state))

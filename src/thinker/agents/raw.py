@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from thinker.agents.encoders import StateEncoder
+from thinker.agents.encoders import BoardEncoder, StateEncoder
 from thinker.agents.learned import LearnedAgentSpec
 from thinker.agents.network import (
     LAST_REAL,
@@ -21,12 +21,14 @@ from thinker.agents.network import (
     final_layer,
     observation_spaces,
 )
-from thinker.agents.settings import NetworkSize, check_choice
+from thinker.agents.settings import check_choice
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
 from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import initialise, one_hot_action
 from thinker.nn.scale import RunningScale
+
+RawNetworkSize = Literal["paper", "small", "board"]
 
 
 class RawNetwork(AgentNetwork):
@@ -40,12 +42,16 @@ class RawNetwork(AgentNetwork):
         state_space: spaces.Box,
         num_actions: int,
         *,
-        size: NetworkSize = "small",
+        size: RawNetworkSize = "small",
         board: BoardStructure | None = None,
     ) -> None:
         super().__init__()
         self.num_actions = num_actions
-        encoder = StateEncoder(state_space, num_actions, size, board)
+        encoder: BoardEncoder | StateEncoder
+        if size == "board":
+            encoder = BoardEncoder(state_space, num_actions, board)
+        else:
+            encoder = StateEncoder(state_space, num_actions, size, board)
         self.encoders = nn.ModuleDict({"real_state": encoder})
         initialise(self.encoders)
         self.reward_scale = RunningScale([0])
@@ -72,11 +78,11 @@ class RawNetwork(AgentNetwork):
 class RawAgentSpec(LearnedAgentSpec):
     """The actor-critic without planning, on the raw MDP."""
 
-    network_size: NetworkSize = "small"  # size of the encoder
+    network_size: RawNetworkSize = "small"  # size of the encoder; board: the board model's, for boards of 0s and 1s
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "network_size", get_args(NetworkSize))
+        check_choice(self, "network_size", get_args(RawNetworkSize))
 
     def acts_in(self) -> Literal["augmented", "raw"]:
         return "raw"

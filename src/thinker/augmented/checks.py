@@ -58,8 +58,14 @@ def checked_actions(actions: np.ndarray | Tensor, num_envs: int, num_actions: in
     return pairs
 
 
-def checked_policy(policy: np.ndarray | Tensor | None, num_envs: int, num_actions: int) -> np.ndarray | None:
-    """The agent's action distribution as float32 [E, A], checked."""
+def checked_targets(
+    policy: np.ndarray | Tensor | None, root_value: np.ndarray | Tensor | None, num_envs: int, num_actions: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """What the agent says about a real step, checked: its distribution as float32 [E, A], values as float32 [E]."""
+    return _checked_policy(policy, num_envs, num_actions), _checked_root_value(root_value, num_envs)
+
+
+def _checked_policy(policy: np.ndarray | Tensor | None, num_envs: int, num_actions: int) -> np.ndarray | None:
     if policy is None:
         return None
     rows = policy.detach().cpu().numpy() if isinstance(policy, Tensor) else np.asarray(policy)
@@ -70,6 +76,15 @@ def checked_policy(policy: np.ndarray | Tensor | None, num_envs: int, num_action
             f"{rows.shape}, minimum {rows.min()}, sums {rows.sum(-1)}"
         )
     return rows
+
+
+def _checked_root_value(values: np.ndarray | Tensor | None, num_envs: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    found = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if found.shape != (num_envs,) or not np.isfinite(found).all():
+        raise UserError(f"root_value must contain finite numbers of shape ({num_envs},); got {found!r}")
+    return found.astype(np.float32)
 
 
 def checked_output(

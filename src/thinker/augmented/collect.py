@@ -30,7 +30,9 @@ def collect(env: ThinkerEnv, actor: Actor, num_steps: int) -> EndedEpisodes:
     returns, lengths, success, reports_success = [], [], [], False
     for _ in range(num_steps):
         decision = actor.act()
-        observation, reward, terminated, truncated, info = env.step(decision.actions, policy=decision.policy)
+        observation, reward, terminated, truncated, info = env.step(
+            decision.actions, policy=decision.policy, root_value=decision.root_value
+        )
         actor.observe(decision, observation, reward, terminated, truncated, info)
         ended = terminated | truncated
         if ended.any():

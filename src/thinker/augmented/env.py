@@ -18,14 +18,14 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from thinker.augmented import tree as search
-from thinker.augmented.checks import check_names, check_settings, checked_actions, checked_policy, not_finite
+from thinker.augmented.checks import check_names, check_settings, checked_actions, checked_targets, not_finite
 from thinker.augmented.episodes import EpisodeTracker
 from thinker.augmented.nodes import Nodes
 from thinker.augmented.real import adapt
 from thinker.augmented.representation import NO_COLUMN, Extra, FeatureGroup, layout, represent
 from thinker.augmented.view import TreeView
 from thinker.errors import UserError
-from thinker.interfaces import NO_ACTION, RealTransition, TransitionSink, WorldModel
+from thinker.interfaces import NO_ACTION, NodeOutput, RealTransition, TransitionSink, WorldModel
 
 Observe = Literal["tree", "hidden", "root_hidden", "real_state", "predicted_state"]
 """The inputs that can be part of the augmented state (appendix A)."""
@@ -162,12 +162,16 @@ class ThinkerEnv(VectorEnv):
         return self._observations(), {**info, **self._info(REAL, np.zeros(self.num_envs, np.float32))}
 
     def step(
-        self, actions: np.ndarray | Tensor, policy: np.ndarray | Tensor | None = None
+        self,
+        actions: np.ndarray | Tensor,
+        policy: np.ndarray | Tensor | None = None,
+        root_value: np.ndarray | Tensor | None = None,
     ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one augmented step with ``actions`` [E, 2].
 
         ``policy`` [E, A], if given on a real step, is the distribution that the real actions were sampled from; the
-        base policy is trained on it instead of on the sampled action.
+        base policy is trained on it instead of on the sampled action. ``root_value`` [E], if given on a real step,
+        replaces the root's mean return as the bootstrap of value targets, for actors with a search of their own.
         """
         if self.closed:
             raise ClosedEnvironmentError("this ThinkerEnv has been closed; create a new one")
@@ -175,7 +179,7 @@ class ThinkerEnv(VectorEnv):
             raise ResetNeeded("call reset() before the first step()")
         pairs = checked_actions(actions, self.num_envs, self.num_actions)
         if self._step == self.stage_length:
-            return self._real_step(pairs, checked_policy(policy, self.num_envs, self.num_actions))
+            return self._real_step(pairs, *checked_targets(policy, root_value, self.num_envs, self.num_actions))
         return self._imaginary_step(pairs)
 
     def _imaginary_step(self, actions: np.ndarray) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
@@ -197,11 +201,11 @@ class ThinkerEnv(VectorEnv):
         return self._observations(), np.zeros(self.num_envs), nothing_ended, nothing_ended.copy(), info
 
     def _real_step(
-        self, actions: np.ndarray, policy: np.ndarray | None
+        self, actions: np.ndarray, policy: np.ndarray | None, root_value: np.ndarray | None
     ) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
         self._step = 1
         observation, action = self._observation, actions[:, 0].copy()
-        root_value = self._root_value.astype(np.float32)
+        root_value = self._root_value.astype(np.float32) if root_value is None else root_value
         real = self._real.step(action)
         ended = real.terminated | real.truncated
         info = dict(real.info)
@@ -393,6 +397,11 @@ class ThinkerEnv(VectorEnv):
     def real_observation(self) -> np.ndarray:
         """The real states [E, *observation_shape] at the start of this stage."""
         return self._observation.copy()
+
+    @property
+    def root_output(self) -> NodeOutput:
+        """What the model predicts for these states, for planners with search trees of their own."""
+        return self._nodes.root_output
 
     @property
     def last_transition(self) -> RealTransition | None:

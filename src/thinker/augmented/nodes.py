@@ -44,6 +44,7 @@ class Nodes:
         self.root_rows = np.arange(num_envs) * stage_length
         self._hidden: Rows | None = None
         self._state: Rows | None = None
+        self._root_output: NodeOutput | None = None
 
     def to_device(self, array: np.ndarray) -> Tensor:
         """``array`` as a tensor on the agents' device; on the CPU they share memory."""
@@ -71,10 +72,18 @@ class Nodes:
             if self.keep_states and output.state is not None:
                 # One more row than there are nodes: the zero state below a predicted termination.
                 self._state = Rows(self.state_of(output.state), self._num_envs * self._stage_length + 1)
+        self._root_output = output
         self._hidden.write(self.root_rows, output.hidden)
         if self._state is not None and output.state is not None:
             self._state.write(self.root_rows, self.state_of(output.state))
         return numbers
+
+    @property
+    def root_output(self) -> NodeOutput:
+        """The model's last predictions for the roots of all environments."""
+        if self._root_output is None:
+            raise RuntimeError("the trees have no roots yet; call reset() first")
+        return self._root_output
 
     def evaluate(self, observation: np.ndarray, last_action: np.ndarray) -> tuple[Numbers, Tensor, Tensor | None]:
         """Evaluate final observations [n, ...], which are never unrolled: numbers, visible hidden states, states."""

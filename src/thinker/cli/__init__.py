@@ -50,7 +50,16 @@ def overview() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. User errors are printed without a traceback."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _main(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as in `thinker train --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
+        return 1
+    return status
+
+
+def _main(words: list[str]) -> int:
     while words and words[0] == PLUGIN:
         if len(words) < 2:
             print(f"thinker: {PLUGIN} needs the name of a module", file=sys.stderr)

@@ -1,14 +1,31 @@
-"""`thinker eval`: evaluates a trained agent with more or less time to think."""
+"""`thinker eval`: evaluates a trained agent with more or less time to think, beside planners on the same model."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
 from thinker.cli.options import RUNS, DeviceOption
+from thinker.cli.planners import PlannerName, check_budgets, planner_specs
+
+if TYPE_CHECKING:
+    from thinker.planners import PlannerSpec
+    from thinker.runs.evaluate import Evaluation
+    from thinker.runs.run import Run
+
+
+class Line(NamedTuple):
+    """One line of the table, before it is evaluated."""
+
+    name: str  # who acts
+    who: Literal["agent", "base-policy"] | PlannerSpec
+    stage_length: int
 
 
 @dataclass(frozen=True)
@@ -21,12 +38,20 @@ class Eval:
     """Stage lengths K; default: as in training."""
     who: tuple[Literal["agent", "base-policy"], ...] = ()
     """The actors: the agent, which plans, or the model's base policy without search; default: both."""
+    planner: tuple[PlannerName, ...] = ()
+    """Also evaluate these planners, which search the run's model by a fixed rule."""
+    simulations: tuple[int, ...] = ()
+    """Simulations per real step of the planners mcts, gumbel and random; default: 50."""
+    depth: tuple[int, ...] = ()
+    """Depths n of the exhaustive search, which takes A + ... + A^n simulations for A actions; default: 3."""
     episodes: int = 1000
     """Number of held-out episodes."""
     split: Literal["validation", "test"] = "test"
     """The set of held-out episodes: choose settings on validation, report test."""
     greedy: bool = False
     """Take the most likely actions instead of sampling."""
+    seed: int | None = None
+    """Seed of the actors; default: that of the run's evaluations."""
     device: DeviceOption | None = None
     """Where networks compute; default: as in training."""
     root: Path = RUNS
@@ -41,32 +66,116 @@ class Eval:
         from thinker.runs.evaluate import evaluate_run
         from thinker.runs.folder import RunFolder
         from thinker.runs.load import load_run
-        from thinker.world_model.spec import NoModelSpec
 
         for k in self.stage_length:
             if k < 1:
                 raise UserError(f"--stage-length {k}: it must be at least 1 (1: no imaginary steps)")
         if self.episodes < 1:
             raise UserError(f"--episodes {self.episodes}: it must be at least 1")
+        check_budgets(self.planner, self.simulations, self.depth)
         run = load_run(RunFolder(self.root, self.run_name), device=self.device)
-        budgets: list[tuple[Literal["agent", "base-policy"], int]] = []
-        both: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
-        for who in self.who or both[: 1 if isinstance(run.settings.model, NoModelSpec) else 2]:
-            if who == "agent":
-                budgets += [("agent", k) for k in self.stage_length or (run.search.stage_length,)]
-            else:
-                budgets.append(("base-policy", 1))
-        results = [
-            (who, evaluate_run(run, who, split=self.split, stage_length=k, episodes=self.episodes, greedy=self.greedy))
-            for who, k in budgets
-        ]
+        results: list[tuple[Line, Evaluation]] = []
+        lines = self._lines(run)
+        with _Progress(self.episodes, len(lines)) as progress:
+            for line in lines:
+                result = evaluate_run(
+                    run,
+                    line.who,
+                    split=self.split,
+                    stage_length=line.stage_length,
+                    episodes=self.episodes,
+                    greedy=self.greedy,
+                    seed=self.seed,
+                    on_episodes=progress.line(_described(line)),
+                )
+                results.append((line, result))
+
         reports_success = any(result.success is not None for _, result in results)
-        headings = ["who", "K", *(("solved", "95 % interval") if reports_success else ()), "return", "real steps"]
+        budget = "K" if all(result.simulations is None for _, result in results) else "K or simulations"
+        headings = ["who", budget, *(("solved", "95 % interval") if reports_success else ()), "return", "real steps"]
         table = Table(*headings, title=f"{self.run_name}: {self.episodes:,} {self.split} episodes")
-        for who, result in results:
-            cells = [who, str(result.stage_length)]
+        for line, result in results:
+            cells = [line.name, _budget(line, result)]
             interval = result.success_interval()
             if result.success is not None and interval is not None:
                 cells += [f"{result.success.mean():.3f}", f"{interval[0]:.3f} to {interval[1]:.3f}"]
             table.add_row(*cells, f"{result.returns.mean():.2f}", f"{result.lengths.mean():.1f}")
         Console().print(table)
+
+    def _lines(self, run: Run) -> list[Line]:
+        from thinker.world_model.spec import NoModelSpec
+
+        planners = planner_specs(run, self.planner, self.simulations, self.depth)
+        both: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
+        lines: list[Line] = []
+        for who in self.who or both[: 1 if isinstance(run.settings.model, NoModelSpec) else 2]:
+            if who == "agent":
+                lines += [Line(who, who, k) for k in self.stage_length or (run.search.stage_length,)]
+            else:
+                lines.append(Line(who, who, 1))
+        return lines + [Line(name, spec, 1) for name, spec in planners]
+
+
+def _budget(line: Line, result: Evaluation) -> str:
+    """K of the agent, the simulations of a planner."""
+    if result.simulations is None:
+        return str(result.stage_length)
+    depth = getattr(line.who, "depth", None)
+    return str(result.simulations) if depth is None else f"{result.simulations} (depth {depth})"
+
+
+def _described(line: Line) -> str:
+    if line.who == "agent":
+        return f"agent, K = {line.stage_length}"
+    for budget in ("simulations", "depth"):
+        if hasattr(line.who, budget):
+            return f"{line.name}, {budget} {getattr(line.who, budget)}"
+    return line.name
+
+
+class _Progress:
+    """Episodes played so far, on standard error: a bar for each line in a terminal, else a line of text every minute.
+
+    In a terminal the bars disappear when everything is done.
+    """
+
+    _EVERY = 60.0  # seconds
+
+    def __init__(self, episodes: int, lines: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True)
+        self._episodes, self._lines = episodes, lines
+        self._number, self._printed = 0, time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"))
+        self._bars = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> _Progress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def line(self, name: str) -> Callable[[int], None]:
+        """Begin the next line of the table; returns the function to call with the number of episodes played."""
+        self._number += 1
+        described = f"{self._number} of {self._lines}: {name}"
+        task = self._bars.add_task(described, total=self._episodes)
+
+        def played(count: int) -> None:
+            self._bars.update(task, completed=count)
+            if self._bars.disable and time.monotonic() - self._printed > self._EVERY:
+                self._printed = time.monotonic()
+                self._console.print(f"{described}: {count} of {self._episodes} episodes", highlight=False)
+
+        return played

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from thinker.cli.options import RUNS, DeviceOption, writable_file
+from thinker.cli.planners import PlannerName, check_budgets, planner_specs
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,12 @@ class Watch:
     """The set of held-out episodes."""
     who: Literal["agent", "base-policy"] = "agent"
     """The actor: the agent, or the world model's base policy."""
+    planner: PlannerName | None = None
+    """Show the plans of this planner, which searches the run's model by a fixed rule, instead of the agent's."""
+    simulations: int | None = None
+    """Simulations per real step of the planners mcts, gumbel and random; default: 50."""
+    depth: int | None = None
+    """Depth of the exhaustive search; default: 3."""
     stage_length: int | None = None
     """K, augmented steps per real step; default: as trained."""
     greedy: bool = False
@@ -59,7 +66,14 @@ class Watch:
             raise UserError(f"two of {', '.join(outputs)} name the same file; use different files")
         if self.video is not None:
             check_video(self.video)
+        names = () if self.planner is None else (self.planner,)
+        simulations = () if self.simulations is None else (self.simulations,)
+        depths = () if self.depth is None else (self.depth,)
+        check_budgets(names, simulations, depths)
+        if self.planner is not None and (self.who != "agent" or self.stage_length is not None):
+            raise UserError("--planner replaces the agent; leave out --who and --stage-length")
         run = load_run(RunFolder(self.root, self.run_name), device=self.device)
+        planners = planner_specs(run, names, simulations, depths)
         recording = record_run(
             run,
             episodes=self.episodes,
@@ -67,10 +81,10 @@ class Watch:
             stage_length=self.stage_length,
             greedy=self.greedy,
             seed=self.seed,
-            who=self.who,
+            who=planners[0][1] if planners else self.who,
             split=self.split,
             title=f"Plans of {self.run_name}",
-            notes={"trained for": f"{run.real_steps:,} real steps", "acts": self.who},
+            notes={"trained for": f"{run.real_steps:,} real steps", "acts": self.planner or self.who},
         )
         print_episodes(recording)
         if self.recording is not None:

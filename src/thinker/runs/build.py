@@ -53,7 +53,7 @@ def build_run(settings: RunSettings, *, device: str | None = None) -> Run:
     nothing = build_model(NoModelSpec(), envs, discount=discount, total_transitions=None, seed=seed, device=place)
 
     search = settings.search
-    if settings.agent.acts_in() == "raw":
+    if settings.agent.acts_in() != "augmented":
         search = dataclasses.replace(RAW, discount=discount)
     env = search.build(envs, model, device=place, seed=seed)
     play_env = RAW.build(envs, nothing, device=place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,11 @@ from thinker.augmented import ThinkerEnv
 from thinker.envs.spec import Split
 from thinker.errors import UserError
 from thinker.interfaces import Actor
+from thinker.planners import PlannerActor, PlannerSpec
 from thinker.runs.run import Run, Who
+
+_MOST_NODES = 65_536
+"""In the search trees of all environments together: planners with many simulations play in fewer environments."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,7 @@ class Evaluation:
     returns: np.ndarray  # [episodes] float64
     lengths: np.ndarray  # [episodes] int64, real steps
     success: np.ndarray | None  # [episodes] bool; None if the environment does not report it
+    simulations: int | None = None  # of a planner, for each real step; None for other actors
 
     def success_interval(self) -> tuple[float, float] | None:
         """The 95 % Wilson interval of the success rate."""
@@ -37,10 +44,13 @@ class Evaluation:
         return {**solved, "eval/return": float(self.returns.mean()), "eval/length": float(self.lengths.mean())}
 
 
-def evaluate(env: ThinkerEnv, actor: Actor, episodes: int) -> Evaluation:
+def evaluate(
+    env: ThinkerEnv, actor: Actor, episodes: int, *, on_episodes: Callable[[int], object] | None = None
+) -> Evaluation:
     """Reset ``env`` and let ``actor`` play ``episodes`` episodes.
 
     Environment e plays the episodes e, e + E, e + 2 E, ..., so that short episodes are not over-represented.
+    ``on_episodes`` is called after every step with the number of episodes that have ended.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     success, reports_success = np.zeros(episodes, bool), False
@@ -60,34 +70,49 @@ def evaluate(env: ThinkerEnv, actor: Actor, episodes: int) -> Evaluation:
                 if "success" in episode:
                     reports_success = True
                     success[index] = episode["success"][e]
+        if on_episodes is not None:
+            on_episodes(episodes - left)
     return Evaluation(env.stage_length, returns, lengths, success if reports_success else None)
 
 
 def evaluate_run(
     run: Run,
-    who: Who = "agent",
+    who: Who | PlannerSpec = "agent",
     *,
     split: Split = "validation",
     stage_length: int | None = None,
     episodes: int | None = None,
     greedy: bool = False,
+    seed: int | None = None,
+    on_episodes: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Evaluate a run on held-out episodes of its environment. The run itself is not changed.
 
     Args:
         run: the run to evaluate.
-        who: the actor: the run's agent, or the base policy of its model, which takes no imaginary steps.
+        who: the actor: the run's agent, the base policy of its model, which takes no imaginary steps, or a planner that
+            searches its model.
         split: the held-out episodes: choose settings on "validation", report results on "test".
-        stage_length: K; default: as in training.
+        stage_length: K; default: as in training. Ignored for the base policy and planners.
         episodes: number of episodes; default: as in the settings.
         greedy: take the most likely actions instead of sampling.
+        seed: of the actor; default: as in the settings.
+        on_episodes: called after every step with the number of episodes that have ended.
     """
     settings = run.settings.evaluation
     count = settings.episodes if episodes is None else episodes
     if count < 1:
         raise UserError(f"episodes is {count}; it must be at least 1")
-    envs = run.settings.environment.held_out(split, min(settings.num_envs, count), count)
-    env = run.wrap(envs, stage_length=1 if who == "base-policy" else stage_length, seed=settings.seed)
-    result = evaluate(env, run.actor(env, who, seed=settings.seed, greedy=greedy), count)
-    env.close()
+    chosen_seed = settings.seed if seed is None else seed
+    searching = run.settings.agent if who == "agent" else who
+    most_envs = max(1, _MOST_NODES // getattr(searching, "simulations", 1))
+    envs = run.settings.environment.held_out(split, min(settings.num_envs, count, most_envs), count)
+    try:
+        env = run.wrap(envs, stage_length=stage_length if who == "agent" else 1, seed=chosen_seed)
+        actor = run.actor(env, who, seed=chosen_seed, greedy=greedy)
+        result = evaluate(env, actor, count, on_episodes=on_episodes)
+    finally:
+        envs.close()
+    if isinstance(actor, PlannerActor) and actor.result is not None:
+        result = dataclasses.replace(result, simulations=actor.result.simulations)
     return result

@@ -13,6 +13,7 @@ from thinker.agents import RawAgentSpec, ThinkerAgentSpec, paper_settings
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
+from thinker.planners import GumbelMCTSSpec, MCTSSpec
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
 from thinker.world_model.spec import (
     BoardModelSpec,
@@ -39,6 +40,13 @@ BOARD_TRAINING = dataclasses.replace(
     state_reward_interval=4,  # random play has taught it nearly everything
 )
 """The same for `BoardModelSpec`."""
+MUZERO_TRAINING = dataclasses.replace(
+    SEQUENCE_TRAINING,
+    learning_rate=2e-3,
+    return_length=10,  # beyond it, the search's values
+    value_loss_scale=0.25,  # of cross-entropies
+)
+"""The same for MuZero's model, with categorical values and rewards."""
 VECTOR_TRAINING = dataclasses.replace(
     board_settings(),
     state_reward_learning_rate=1e-3,
@@ -79,7 +87,7 @@ def sokoban() -> RunSettings:
     """7x7 boards with two boxes: about half an hour on two cores."""
     return dataclasses.replace(
         sokoban_quick(),
-        real_steps=800_000,
+        real_steps=1_000_000,
         annealing_steps=None,
         environment=SokobanSpec(size=7, boxes=2, max_steps=30, held_out_max_steps=60),
     )
@@ -114,6 +122,29 @@ def sokoban_single() -> RunSettings:
     """`sokoban-dual` with one network for everything instead of the dual network, an ablation of the paper."""
     model = SingleModelSpec(training=SEQUENCE_TRAINING, replay_capacity=20_000, augmentation="symmetries")
     return dataclasses.replace(sokoban_quick(), model=model)
+
+
+def sokoban_muzero() -> RunSettings:
+    """MuZero on the levels of `sokoban-quick`: Monte Carlo tree search in a single network that predicts no states."""
+    return dataclasses.replace(
+        sokoban_quick(),
+        search=SearchSettings(stage_length=1, discount=0.93),
+        model=SingleModelSpec(
+            state_loss="none",
+            value_head="categorical",
+            support_size=51,  # h(x) of returns up to 12 is below 3; bins at distances of 0.2
+            support_limit=5.0,
+            training=MUZERO_TRAINING,
+            replay_capacity=20_000,
+            augmentation="symmetries",
+        ),
+        agent=MCTSSpec(simulations=24),
+    )
+
+
+def sokoban_gumbel() -> RunSettings:
+    """`sokoban-muzero` with Gumbel MuZero's search, which needs fewer simulations."""
+    return dataclasses.replace(sokoban_muzero(), agent=GumbelMCTSSpec(simulations=8))
 
 
 def boxoban() -> RunSettings:
@@ -189,6 +220,8 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-simulator": sokoban_simulator,
     "sokoban-dual": sokoban_dual,
     "sokoban-single": sokoban_single,
+    "sokoban-muzero": sokoban_muzero,
+    "sokoban-gumbel": sokoban_gumbel,
     "boxoban": boxoban,
     "boxoban-paper": boxoban_paper,
     "cartpole": cartpole,

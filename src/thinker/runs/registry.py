@@ -10,6 +10,7 @@ from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
+from thinker.planners import ExhaustiveSpec, GumbelMCTSSpec, MCTSSpec, RandomSearchSpec
 from thinker.world_model.spec import (
     BoardModelSpec,
     DualModelSpec,
@@ -34,6 +35,10 @@ MODELS: dict[str, type] = {
 AGENTS: dict[str, type] = {
     "thinker": ThinkerAgentSpec,
     "raw": RawAgentSpec,
+    "mcts": MCTSSpec,
+    "gumbel": GumbelMCTSSpec,
+    "exhaustive": ExhaustiveSpec,
+    "random-search": RandomSearchSpec,
 }
 SIZES: dict[str, type] = {
     "image": ImageSize,

@@ -12,7 +12,7 @@ from torch import nn
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
 from thinker.interfaces import Actor
-from thinker.planners import BasePolicy
+from thinker.planners import BasePolicy, PlannerActor, PlannerSpec
 from thinker.runs.settings import Agent, AgentLearner, RunSettings, SearchSettings
 from thinker.runs.worker import Worker
 from thinker.world_model.spec import BuiltModel, NoModelSpec
@@ -77,8 +77,11 @@ class Run:
         """``envs`` with this run's world model, for evaluation; ``stage_length`` may differ from the run's."""
         if stage_length is not None and stage_length < 1:
             raise UserError(f"stage_length is {stage_length}; it must be at least 1 (1: no imaginary steps)")
-        if stage_length not in (None, 1) and self.settings.agent.acts_in() == "raw":
-            raise UserError(f"this run's agent acts without a model, so its stage length is 1, not {stage_length}")
+        if stage_length not in (None, 1) and self.settings.agent.acts_in() != "augmented":
+            budget = "; a planner has simulations instead" if isinstance(self.settings.agent, PlannerSpec) else ""
+            raise UserError(
+                f"this run's agent takes no imaginary steps, so its stage length is 1, not {stage_length}{budget}"
+            )
         mine = self.worker.env.envs.single_observation_space
         if envs.single_observation_space != mine:
             raise UserError(
@@ -90,12 +93,28 @@ class Run:
             search = dataclasses.replace(search, stage_length=stage_length)
         return search.build(envs, self.model, device=self.device, keep_states=keep_states, seed=seed)
 
-    def actor(self, env: ThinkerEnv, who: Who = "agent", *, seed: int = 0, greedy: bool = False) -> Actor:
-        """A new actor for ``env``, independent of the one used in training."""
+    def actor(
+        self,
+        env: ThinkerEnv,
+        who: Who | PlannerSpec = "agent",
+        *,
+        seed: int = 0,
+        greedy: bool = False,
+        keep_states: bool = False,
+    ) -> Actor:
+        """A new actor for ``env``, independent of the one used in training.
+
+        ``who`` can also be a planner that searches this run's model; it keeps the states of its trees if
+        ``keep_states``.
+        """
+        if isinstance(self.settings.model, NoModelSpec) and who != "agent":
+            missing = "no base policy" if who == "base-policy" else "nothing to search in"
+            raise UserError(f"this run has no model and therefore {missing}; only its agent can act")
         if who == "base-policy":
-            if isinstance(self.settings.model, NoModelSpec):
-                raise UserError("this run has no model and therefore no base policy; only its agent can act")
             return BasePolicy(env, seed=seed, greedy=greedy)
+        planner = who if isinstance(who, PlannerSpec) else self.settings.agent
+        if isinstance(planner, PlannerSpec):
+            return PlannerActor(env, planner, seed=seed, greedy=greedy, keep_states=keep_states)
         return self.agent.actor(env, seed=seed, greedy=greedy)
 
     def networks(self) -> dict[str, nn.Module]:

@@ -54,12 +54,18 @@ class Agent(Protocol):
         ...
 
 
+ActsIn = Literal["augmented", "raw", "raw-with-model"]
+"""Where an agent acts: in the augmented MDP, in the raw MDP, or in the raw MDP with a model that it searches by itself.
+
+In the raw MDP there are only real steps."""
+
+
 @runtime_checkable
 class AgentSpec(Protocol):
     """The settings of an agent: a learned agent or a planner."""
 
-    def acts_in(self) -> Literal["augmented", "raw"]:
-        """Where it acts: in the augmented MDP, or with real steps only."""
+    def acts_in(self) -> ActsIn:
+        """Where it acts."""
         ...
 
     def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> Agent:
@@ -163,16 +169,16 @@ class RunSettings:
 
     def _check_combination(self) -> None:
         """Raise an error if environment, model and agent do not fit together."""
-        agent, model = type(self.agent).__name__, type(self.model).__name__
-        if self.agent.acts_in() == "raw" and self.search.stage_length != 1:
+        agent, model, where = type(self.agent).__name__, type(self.model).__name__, self.agent.acts_in()
+        if where != "augmented" and self.search.stage_length != 1:
             raise UserError(
                 f"{agent} acts in the raw MDP, so search.stage_length must be 1, not {self.search.stage_length}"
             )
-        if self.agent.acts_in() == "raw" and not isinstance(self.model, NoModelSpec):
+        if where == "raw" and not isinstance(self.model, NoModelSpec):
             raise UserError(
                 f"{agent} acts in the raw MDP and does not use {model}; use the model type none, NoModelSpec"
             )
-        if self.agent.acts_in() == "augmented" and isinstance(self.model, NoModelSpec):
+        if where != "raw" and isinstance(self.model, NoModelSpec):
             fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]
             raise UserError(f"{agent} needs a model to search, and {model} has none; use {', '.join(fitting)}")
         if "predicted_state" in self.search.observe and not self.model.predicts_states:

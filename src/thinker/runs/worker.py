@@ -11,7 +11,7 @@ import numpy as np
 
 from thinker.augmented import EndedEpisodes, ThinkerEnv, collect
 from thinker.envs.replayable import environments_state, restore_environments
-from thinker.interfaces import Actor, RealTransition
+from thinker.interfaces import Actor, RealTransition, TrainingActor
 
 
 class TransitionBuffer:
@@ -100,8 +100,10 @@ class Worker:
         self._take_buffer()
         actor.begin(*env.reset(seed=seed))
 
-    def collect(self) -> Experience:
-        """Let the actor act for one unroll."""
+    def collect(self, progress: float = 0.0) -> Experience:
+        """Let the actor act for one unroll; ``progress``, 0 .. 1, is the fraction of the run completed."""
+        if isinstance(self.actor, TrainingActor):
+            self.actor.begin_unroll(progress)
         episodes = collect(self.env, self.actor, self._unroll_steps)
         return Experience(episodes, self._trajectory, self._take_buffer(), self.agent_version, self.model_version)
 

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from thinker.augmented import NO_NODE, ROOT, ThinkerEnv
 from thinker.interfaces import Decision
+from thinker.planners import PlannerActor
 from thinker.viewer.frames import FrameStore
 from thinker.viewer.recording import End, Episode, ImaginedStep, RecordedTree, Reset, Stage, rounded
 from thinker.viewer.rendering import Renderer
+from thinker.viewer.searches import read_search
 
 
 class RealOutcome:
@@ -63,11 +65,14 @@ class EpisodeWriter:
         frames: FrameStore,
         renderer: Renderer,
         max_real_steps: int | None,
+        planner: PlannerActor | None,
     ) -> None:
+        """``planner``: the actor, if it has search trees of its own; they are recorded instead of those of ``env``."""
         self.e = e
         self.episodes: list[Episode] = []
         self.done = False
         self._quota, self._max_real_steps, self._frames, self._renderer = quota, max_real_steps, frames, renderer
+        self._planner = planner
         self._tree = env.search_tree()
         self._discount = env.discount
         self._forced_depth = np.inf if env.max_depth is None else env.max_depth
@@ -89,6 +94,7 @@ class EpisodeWriter:
     def _begin_stage(self, state: np.ndarray) -> None:
         self._frame, self._picture = self._frames.add_real(state), self._renderer.picture(self.e)
         self._steps: list[ImaginedStep] = []
+        self._rollouts: int | None = None
         self._states: dict[int, np.ndarray] = {}  # predicted, by node
 
     def decide(self, decision: Decision, is_real: bool) -> None:
@@ -102,7 +108,7 @@ class EpisodeWriter:
         probability = decision.reset_probability
         self._reset_probability = None if probability is None else rounded(float(probability[e]))
         if is_real:
-            self._recorded_tree = self._read_tree()
+            self._recorded_tree = self._read_tree() if self._planner is None else self._read_search(self._planner)
 
     def imagine(self, planning_reward: np.ndarray) -> None:
         """An imaginary step was taken; it earned ``planning_reward`` [E]."""
@@ -164,6 +170,7 @@ class EpisodeWriter:
                 frame=self._frame,
                 picture=self._picture,
                 steps=self._steps,
+                rollouts=self._rollouts,
                 tree=tree,
                 action=self._action,
                 agent_policy=self._agent_policy,
@@ -228,6 +235,16 @@ class EpisodeWriter:
             error=[None] * len(nodes),
             policy=[_numbers(policy) for policy in tree.policy[e, nodes]],
         )
+
+    def _read_search(self, planner: PlannerActor) -> RecordedTree:
+        """The planner's tree; so are its rollouts and predicted states."""
+        if planner.result is None:
+            raise RuntimeError("the planner has not searched yet")
+        search = read_search(
+            planner.spec, planner.result, self.e, discount=self._discount, frame=self._frame, frames=self._frames
+        )
+        self._steps, self._rollouts, self._states = search.steps, search.rollouts, search.states
+        return search.tree
 
     def _nodes(self) -> list[int]:
         """The nodes that hang on the root, the root first; others were dropped below a predicted end."""

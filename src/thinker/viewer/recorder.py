@@ -1,7 +1,8 @@
 """Plays with any actor in any `ThinkerEnv` and records every stage: what was imagined, and what came of it.
 
 The environment is only looked at: its search trees through `ThinkerEnv.search_tree`, its real states through
-`ThinkerEnv.real_observation` and `ThinkerEnv.last_transition`. Recording changes nothing for the actor.
+`ThinkerEnv.real_observation` and `ThinkerEnv.last_transition`. The trees of a planner are in `PlannerActor.result`.
+Recording changes nothing for the actor.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from torch import Tensor
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UnsupportedError, UserError
 from thinker.interfaces import Actor, Decision
+from thinker.planners import PlannerActor
 from thinker.viewer.episode_writer import EpisodeWriter, RealOutcome
 from thinker.viewer.frames import FrameStore
-from thinker.viewer.recording import Recording
+from thinker.viewer.recording import RecordedPlanner, Recording
 from thinker.viewer.rendering import Renderer
 
 Policy = Callable[[dict[str, Any], dict[str, Any]], "Decision | Tensor | np.ndarray"]
@@ -46,6 +48,9 @@ def record(
 
     Predicted states are recorded where ``env`` keeps them: make it with ``keep_states=True``, or let it observe
     ``"predicted_state"``. Otherwise, and where the model predicts no states, the recording has no imagined frames.
+
+    Planners have search trees of their own, which are recorded instead of those of ``env``, with the predicted states
+    if they were made with ``keep_states=True``. Large searches are recorded in part, see `thinker.viewer.searches`.
 
     Environments made with ``render_mode="rgb_array"`` are rendered before each real step, for pictures of the real
     states. Boards that are drawn with ``"tile_pictures"`` need none.
@@ -77,6 +82,7 @@ def record(
     numbers = _names("observation", observation_names, metadata, int(np.prod(space.shape)))
     frames = FrameStore(space, tile_pictures=metadata.get("tile_pictures"), names=numbers)
     acting = _as_actor(actor)
+    planner = acting if isinstance(acting, PlannerActor) else None
     quotas = [len(range(e, episodes, env.num_envs)) for e in range(min(env.num_envs, episodes))]
 
     observation, info = env.reset(seed=seed)
@@ -84,7 +90,7 @@ def record(
     renderer = Renderer(env, wanted=frames.view.sprites is None)
     renderer.render()
     real_states = env.real_observation
-    writers = [EpisodeWriter(env, e, quota, frames, renderer, max_real_steps) for e, quota in enumerate(quotas)]
+    writers = [EpisodeWriter(env, e, n, frames, renderer, max_real_steps, planner) for e, n in enumerate(quotas)]
     for writer in writers:
         writer.begin(real_states[writer.e], info)
     while not all(writer.done for writer in writers):
@@ -92,7 +98,9 @@ def record(
         is_real = bool(info["next_is_real"][0])
         for writer in writers:
             writer.decide(decision, is_real)
-        observation, reward, terminated, truncated, info = env.step(decision.actions, decision.policy)
+        observation, reward, terminated, truncated, info = env.step(
+            decision.actions, decision.policy, decision.root_value
+        )
         acting.observe(decision, observation, reward, terminated, truncated, info)
         if is_real:
             renderer.render()
@@ -106,8 +114,9 @@ def record(
         title=title,
         environment=_name_of(env),
         actions=names,
+        planner=_recorded_planner(planner),
         stage_length=env.stage_length,
-        max_depth=env.max_depth,
+        max_depth=env.max_depth if planner is None else getattr(planner.spec, "max_depth", None),
         discount=env.discount,
         view=frames.view,
         frames=frames.frames,
@@ -173,6 +182,12 @@ def _names(kind: str, given: Sequence[str] | None, metadata: dict[str, Any], cou
 
 
 _COUNTED = {"action": "actions", "observation": "numbers in an observation"}
+
+
+def _recorded_planner(planner: PlannerActor | None) -> RecordedPlanner | None:
+    if planner is None or planner.result is None:
+        return None
+    return RecordedPlanner(type(planner.spec).__name__.removesuffix("Spec"), planner.result.simulations)
 
 
 def _name_of(env: ThinkerEnv) -> str:

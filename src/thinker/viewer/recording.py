@@ -22,7 +22,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from thinker.errors import UserError
 
 FORMAT = "thinker-recording"
-VERSION = 2
+VERSION = 3
 """The version of the layout below; files of other versions are refused."""
 
 ViewKind = Literal["board", "image", "vector"]
@@ -112,6 +112,7 @@ class Stage:
     frame: int  # the real state
     picture: int | None  # its rendering; None where the environment gives none
     steps: list[ImaginedStep]
+    rollouts: int | None  # of a planner, of which ``steps`` and ``tree`` may show only a part; None for others
     tree: RecordedTree
     action: int  # the real one
     agent_policy: list[float] | None  # [A] that it was drawn from; None where the actor does not tell
@@ -144,14 +145,23 @@ class Episode:
 
 
 @dataclass(frozen=True)
+class RecordedPlanner:
+    """A planner that acted: it searches by a fixed rule, without steps in the augmented MDP."""
+
+    name: str
+    simulations: int  # for each real step
+
+
+@dataclass(frozen=True)
 class Recording:
     """Episodes that one actor played in one kind of environment."""
 
     title: str
     environment: str
     actions: list[str]  # their names
-    stage_length: int  # K
-    max_depth: int | None  # L
+    planner: RecordedPlanner | None  # None if the actor is none
+    stage_length: int  # K; 1 for planners
+    max_depth: int | None  # L, or that of the planner
     discount: float  # γ
     view: View
     frames: list[str | list[float]]

@@ -1,7 +1,8 @@
 """A recording as a video: the real state on the left, what was imagined before the next real step on the right.
 
 Numbers and colours mean what they mean on the page: the number beside a rollout is its g, a star marks the highest g in
-the tree. An MP4 file shows every imaginary step; a GIF file shows each stage as a whole, to stay small.
+the tree. An MP4 file shows every imaginary step, or every rollout of a long search; a GIF file shows each stage as a
+whole, to stay small.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from thinker.viewer.recording import ImaginedStep, Recording, Stage
 _REAL, _THUMB, _GAP, _HEAD = 384, 72, 8, 34  # pixels
 _ROWS = 5  # rollouts that are in sight at once
 _LONGEST_ROW = 8  # imaginary steps of a rollout that are in sight at once
+_MOST_MOMENTS = 60  # imaginary steps of a stage that are shown one by one
 _IMAGINARY_SECONDS, _REAL_SECONDS = 0.15, 0.6
 _FRAMES_PER_SECOND = 20
 _PAPER, _INK, _QUIET, _TAKEN = "#f5f5f2", "#1d1f23", "#646872", "#2f62d9"
@@ -68,7 +70,7 @@ def _pictures(recording: Recording, every_step: bool) -> Iterator[tuple[Image.Im
             real = painter.real_state(stage.frame, stage.picture)
             text = f"step {number + 1} of {len(episode.stages)}   reward so far {gathered:.2f}"
             if every_step:
-                for count in range(1, len(stage.steps) + 1):
+                for count in _moments(stage):
                     yield painter.paint(real, text, stage, count), _IMAGINARY_SECONDS
             name = recording.actions[stage.action]
             yield painter.paint(real, f"{text}   action {name}", stage, len(stage.steps), True), _REAL_SECONDS
@@ -79,6 +81,13 @@ def _pictures(recording: Recording, every_step: bool) -> Iterator[tuple[Image.Im
         else:
             real = painter.real_state(episode.final_frame, episode.final_picture)
         yield painter.paint(real, f"{episode.outcome}   reward {gathered:.2f}", None, 0), 3 * _REAL_SECONDS
+
+
+def _moments(stage: Stage) -> list[int]:
+    """The numbers of imaginary steps that are shown one after another: all, or whole rollouts if there are many."""
+    if len(stage.steps) <= _MOST_MOMENTS:
+        return list(range(1, len(stage.steps) + 1))
+    return np.cumsum([len(row) for row in rollouts(stage.steps)]).tolist()
 
 
 def rollouts(steps: list[ImaginedStep]) -> list[list[ImaginedStep]]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
 from thinker.nn.blocks import Layers, Predictor, UnrollFunction, residual_blocks
 from thinker.nn.encoder import Architecture
-from thinker.nn.sizes import ImageSize, TilesSize
+from thinker.nn.sizes import ImageSize, ModelSize, TilesSize
+from thinker.world_model.heads import Head, ScalarHead
 
 
 class Decoder(nn.Module, ABC):
@@ -107,14 +109,28 @@ class BoardDecoder(ChangeDecoder):
 
 
 class ModelArchitecture(Architecture):
-    """Builds all parts of a world model for an observation space, a number of actions and a size."""
+    """Builds all parts of a world model for an observation space, a number of actions and a size.
+
+    ``border``: see `ObservationCodec`. ``head``: how values and rewards are predicted; default: as numbers.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        num_actions: int,
+        size: ModelSize,
+        border: Sequence[int] | None = None,
+        head: Head | None = None,
+    ) -> None:
+        super().__init__(observation_space, num_actions, size, border)
+        self.head = ScalarHead() if head is None else head
 
     def of_state_reward(self) -> ModelArchitecture:
         """The architecture of a dual network's state-reward half, which may be narrower."""
         if not isinstance(self.size, TilesSize):
             return self
         size = replace(self.size, channels=self.size.state_reward_channels)
-        return ModelArchitecture(self.observation_space, self.num_actions, size, self.border)
+        return ModelArchitecture(self.observation_space, self.num_actions, size, self.border, self.head)
 
     @property
     def seen_state_channels(self) -> int:
@@ -132,6 +148,14 @@ class ModelArchitecture(Architecture):
             return Predictor(self.layers, (inputs, channels // 2, channels // 4), outputs)
         positions: Literal["flatten", "pool"] = "pool" if isinstance(self.size, TilesSize) else "flatten"
         return Predictor(self.layers, (inputs, channels), outputs, positions=positions)
+
+    def transition_predictor(self, inputs: int) -> Predictor:
+        """A predictor of reward and termination from ``inputs`` channels."""
+        return self.predictor(inputs, {"reward": self.head.outputs, "termination": 1})
+
+    def evaluation_predictor(self, inputs: int) -> Predictor:
+        """A predictor of value and policy from ``inputs`` channels."""
+        return self.predictor(inputs, {"value": self.head.outputs, "policy": self.num_actions})
 
     def decoder(self) -> Decoder:
         size, state_shape = self.size, self.codec.state_shape

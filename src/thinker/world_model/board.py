@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from thinker.errors import UnsupportedError
-from thinker.nn.blocks import GlobalBlock, OutputLayer, Predictor
+from thinker.nn.blocks import OutputLayer, Predictor
+from thinker.nn.board_features import FEATURES, BoardFeatures
 from thinker.nn.sizes import TilesSize
 from thinker.world_model.architecture import BoardDecoder, ModelArchitecture
 from thinker.world_model.batch import SequenceBatch
@@ -34,8 +35,6 @@ BoardStateLoss = Literal["cross-entropy", "feature"]
 """The loss of predicted boards: on each square of each plane, or on the value-policy half's features of them."""
 SHARPNESS = 8.0
 """A predicted 1 has the probability sigmoid(SHARPNESS / 2) = 0.98, a predicted 0.5 is undecided."""
-FEATURES = 128
-"""The number of features of a board that the agent sees."""
 
 
 class NotBoardsError(UnsupportedError):
@@ -52,7 +51,7 @@ class Evaluation(NamedTuple):
     """What the value-policy half says about boards."""
 
     features: Tensor  # [B, FEATURES]  what the agent sees of a node
-    value: Tensor  # [B]
+    value_output: Tensor  # [B, H]  for the network's head
     policy_logits: Tensor  # [B, A]
 
 
@@ -60,39 +59,23 @@ class Transition(NamedTuple):
     """What the state-reward half predicts for boards and actions."""
 
     state: Tensor  # [B, *state_shape]  real numbers near 0 and 1
-    reward: Tensor  # [B]
+    reward_output: Tensor  # [B, H]  for the network's head
     termination_logit: Tensor  # [B]
 
 
-class BoardEvaluator(nn.Module):
-    """The value-policy half: base policy and value of boards.
-
-    They are read from the mean and the maximum of the features over the board, and from the features at the player's
-    square, if the environment declares which planes mark it: what to do next depends on what is near the player.
-    """
+class BoardEvaluator(BoardFeatures):
+    """The value-policy half: base policy and value of boards, by one layer from their features."""
 
     def __init__(self, architecture: ModelArchitecture, player_planes: tuple[int, ...] | None) -> None:
-        super().__init__()
-        layers, size = architecture.layers, architecture.size
-        assert isinstance(size, TilesSize)
-        channels = layers.channels
-        self.player_planes = player_planes
-        self.encoder = layers.layer(architecture.codec.state_shape[0], channels)
-        self.blocks = nn.Sequential(*(GlobalBlock(layers, channels) for _ in range(size.blocks)))
-        self.combine = nn.Linear((2 if player_planes is None else 3) * channels, FEATURES)
-        self.output = OutputLayer(FEATURES, 1 + architecture.num_actions)
+        super().__init__(architecture, player_planes)
+        self.widths = architecture.head.outputs, architecture.num_actions
+        self.output = OutputLayer(FEATURES, sum(self.widths))
 
     def forward(self, state: Tensor) -> Evaluation:
         """Boards [B, *state_shape] to their evaluation."""
-        state = state.to(self.combine.weight.dtype)
-        x = self.blocks(self.encoder(state)).relu_().permute(0, 2, 3, 1).flatten(1, 2)  # [B, squares, channels]
-        parts = [x.mean(1), x.amax(1)]
-        if self.player_planes is not None:
-            player = torch.stack([state[:, plane] for plane in self.player_planes]).sum(0)  # [B, height, width]
-            parts.append((player.flatten(1).unsqueeze(1) @ x).squeeze(1))
-        features = self.combine(torch.cat(parts, 1)).relu_()
-        outputs = self.output(features)
-        return Evaluation(features, outputs[:, 0], outputs[:, 1:])
+        features = self.features(state)
+        value_output, policy_logits = self.output(features).split(self.widths, 1)
+        return Evaluation(features, value_output, policy_logits)
 
 
 class BoardDynamics(nn.Module):
@@ -105,7 +88,7 @@ class BoardDynamics(nn.Module):
         self.first = layers.action_layer(state_channels, channels)
         self.second = layers.layer(channels, channels)
         self.decoder = BoardDecoder(layers, architecture.codec.state_shape, blocks=0)
-        outputs = {"reward": 1, "termination": 1}
+        outputs = {"reward": architecture.head.outputs, "termination": 1}
         self.predictor = Predictor(layers, (channels + state_channels, channels), outputs, positions="pool")
 
     def forward(self, state: Tensor, action: Tensor) -> Transition:
@@ -116,7 +99,7 @@ class BoardDynamics(nn.Module):
         # Reward and termination are read from the predicted board, which the loss of states alone trains.
         seen = torch.cat((hidden, self.decoder.carry(following.detach())), 1)
         outputs = self.predictor(seen)
-        return Transition(following, outputs["reward"].squeeze(1), outputs["termination"].squeeze(1))
+        return Transition(following, outputs["reward"], outputs["termination"].squeeze(1))
 
 
 class BoardNetwork(TrainableNetwork):
@@ -155,12 +138,12 @@ class BoardNetwork(TrainableNetwork):
         transition = self.state_reward(before, actions_of(batch, self.num_actions)[1:].flatten(0, 1))
         return dataclasses.replace(
             self._evaluate(before, batch),
-            reward=batch_major(transition.reward, num_sequences),
+            reward_output=batch_major(transition.reward_output, num_sequences),
             termination_logit=batch_major(transition.termination_logit, num_sequences),
             state_error=batch_major(self._state_error(transition.state, after), num_sequences),
         )
 
-    def evaluate(self, batch: SequenceBatch) -> Predictions:
+    def predict_values(self, batch: SequenceBatch) -> Predictions:
         return self._evaluate(self._states(batch)[: -len(batch.last_action)], batch)
 
     def _states(self, batch: SequenceBatch) -> Tensor:
@@ -171,14 +154,15 @@ class BoardNetwork(TrainableNetwork):
         """Values and policies of the states [L * N, *state_shape] where either is trained, and never of the last."""
         mask = (batch.value_mask + batch.policy_mask)[:, :-1]
         chosen = time_major(mask).nonzero().squeeze(1)
-        value = states.new_zeros(len(states))
+        value = states.new_zeros(len(states), self.head.outputs)
         policy_logits = states.new_zeros(len(states), self.num_actions)
         if len(chosen):
             evaluation = self.value_policy(states if len(chosen) == len(states) else states[chosen])
-            value = value.index_copy(0, chosen, evaluation.value)
+            value = value.index_copy(0, chosen, evaluation.value_output)
             policy_logits = policy_logits.index_copy(0, chosen, evaluation.policy_logits)
         return Predictions(
-            value=F.pad(batch_major(value, len(mask)), (0, 1)),
+            head=self.head,
+            value_output=F.pad(batch_major(value, len(mask)), (0, 0, 0, 1)),
             policy_logits=F.pad(batch_major(policy_logits, len(mask)), (0, 0, 0, 1)),
             known=F.pad((mask != 0).to(value.dtype), (0, 1)),
         )

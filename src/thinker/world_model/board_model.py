@@ -98,7 +98,7 @@ class BoardModel:
             new = slice(before, self._count)
             evaluation = self._network.value_policy(self._states(self._table.words[new]))
             self._features[new] = evaluation.features
-            self._table.value[new] = evaluation.value.cpu().numpy()
+            self._table.value[new] = self._network.head.decode(evaluation.value_output).cpu().numpy()
             self._table.policy[new] = evaluation.policy_logits.softmax(1).cpu().numpy()
         return numbers
 
@@ -108,7 +108,8 @@ class BoardModel:
         predicted = self._network.state_reward(self._states(self._table.words[numbers]), one_hot)
         boards = (predicted.state > 0.5).permute(0, 2, 3, 1).flatten(1)
         following = self._numbers(pack(boards.cpu().numpy()))
-        reward, termination = predicted.reward, predicted.termination_logit.sigmoid()
+        reward = self._network.head.decode(predicted.reward_output)
+        termination = predicted.termination_logit.sigmoid()
         add_steps(self._table, numbers, actions, following, reward.cpu().numpy(), termination.cpu().numpy())
 
     def _states(self, words: np.ndarray) -> Tensor:

@@ -1,8 +1,9 @@
 """Builds networks with new weights: the dual networks, the paper's single-network ablations, the value-policy half.
 
 All functions take the observation space of one environment (not of the vector environment), a size (a name in `SIZES`,
-a `ModelSize`, or None for the one that fits), what is known of the boards, if anything, and a seed. The weights depend
-only on the seed, not on the device: they are drawn on the CPU. The global random state is not changed.
+a `ModelSize`, or None for the one that fits), what is known of the boards, if anything, how values and rewards are
+predicted (default: as numbers), and a seed. The weights depend only on the seed, not on the device: they are drawn on
+the CPU. The global random state is not changed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from thinker.world_model.acting import Network
 from thinker.world_model.architecture import ModelArchitecture
 from thinker.world_model.board import BoardNetwork, BoardStateLoss, NotBoardsError
 from thinker.world_model.dual import DualNetwork
+from thinker.world_model.heads import Head
 from thinker.world_model.network import SingleStateLoss, StateLoss
 from thinker.world_model.single import SingleNetwork
 from thinker.world_model.value_policy import ValuePolicyNetwork
@@ -36,12 +38,13 @@ def build_dual(
     state_loss: StateLoss = "feature",
     size: str | ModelSize | None = None,
     board: BoardStructure | None = None,
+    head: Head | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> DualNetwork:
     """The paper's model; other values of ``state_loss`` give its ablations."""
     return _build(
-        lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, board, seed, device
+        lambda parts: DualNetwork(parts, state_loss), observation_space, num_actions, size, board, head, seed, device
     )
 
 
@@ -52,12 +55,13 @@ def build_single(
     state_loss: SingleStateLoss = "l2",
     size: str | ModelSize | None = None,
     board: BoardStructure | None = None,
+    head: Head | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> SingleNetwork:
     """One network for everything; without a state loss it is MuZero's model."""
     return _build(
-        lambda parts: SingleNetwork(parts, state_loss), observation_space, num_actions, size, board, seed, device
+        lambda parts: SingleNetwork(parts, state_loss), observation_space, num_actions, size, board, head, seed, device
     )
 
 
@@ -68,6 +72,7 @@ def build_board(
     state_loss: BoardStateLoss = "cross-entropy",
     size: str | ModelSize | None = "board",
     board: BoardStructure | None = None,
+    head: Head | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> BoardNetwork:
@@ -77,7 +82,7 @@ def build_board(
         return BoardNetwork(architecture, state_loss, None if board is None else board.player_planes)
 
     try:
-        return _build(make, observation_space, num_actions, size, board, seed, device)
+        return _build(make, observation_space, num_actions, size, board, head, seed, device)
     except UnsupportedSpaceError as error:
         raise NotBoardsError(observation_space) from error
 
@@ -88,11 +93,12 @@ def build_value_policy(
     *,
     size: str | ModelSize | None = None,
     board: BoardStructure | None = None,
+    head: Head | None = None,
     seed: int = 0,
     device: torch.device = CPU,
 ) -> ValuePolicyNetwork:
     """A value-policy network alone, to be trained for use with a perfect simulator."""
-    return _build(ValuePolicyNetwork, observation_space, num_actions, size, board, seed, device)
+    return _build(ValuePolicyNetwork, observation_space, num_actions, size, board, head, seed, device)
 
 
 def _build(
@@ -101,6 +107,7 @@ def _build(
     num_actions: int,
     size: str | ModelSize | None,
     board: BoardStructure | None,
+    head: Head | None,
     seed: int,
     device: torch.device,
 ) -> Network:
@@ -112,6 +119,7 @@ def _build(
             num_actions,
             size_for(observation_space, size),
             None if board is None else board.border,
+            head,
         )
         network = make(architecture)
         if isinstance(architecture.size, TilesSize):  # images and vectors keep PyTorch's default initialisation

@@ -34,7 +34,7 @@ class StateRewardNetwork(nn.Module):
         inputs = architecture.layers.channels + architecture.seen_state_channels
         self.encoder = architecture.encoder()
         self.unroll_function = architecture.unroll_function(inputs)
-        self.predictor = architecture.predictor(inputs, {"reward": 1, "termination": 1})
+        self.predictor = architecture.transition_predictor(inputs)
         self.decoder = architecture.decoder()
 
     def advance(self, hidden: Tensor, action: Tensor, previous: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class StateRewardNetwork(nn.Module):
         return advanced.relu_() if self.sees_state else advanced
 
     def transition(self, hidden: Tensor, state: Tensor) -> dict[str, Tensor]:
-        """Reward and termination logit [B, 1] on reaching states [B, *state_shape] with hidden states ``hidden``."""
+        """Reward [B, H] and termination logit [B, 1] on reaching states [B, *state_shape] with ``hidden`` states."""
         activated = hidden if self.sees_state else hidden.relu()
         outputs: dict[str, Tensor] = self.predictor(self._seen(activated, self.decoder.carry(state)))
         return outputs
@@ -129,9 +129,10 @@ class DualNetwork(LearnedModel):
             state_error = self._state_error(torch.cat(states[1:]), true_states[num_sequences:], action[1:])
             state_error = batch_major(state_error, num_sequences)
         return Predictions(
-            value=batch_major(evaluation["value"].squeeze(1), num_sequences),
+            head=self.head,
+            value_output=batch_major(evaluation["value"], num_sequences),
             policy_logits=batch_major(evaluation["policy"], num_sequences),
-            reward=batch_major(transition["reward"].squeeze(1), num_sequences),
+            reward_output=batch_major(transition["reward"], num_sequences),
             termination_logit=batch_major(transition["termination"].squeeze(1), num_sequences),
             state_error=state_error,
         )

@@ -5,6 +5,7 @@ Differences from the printed equations:
 * Cross-entropies have their minus sign here, and that of the termination also has its other half, -(1 - d) log(1 - p).
 * State losses are means over all features (or over all numbers of the state), not squared norms, which are sums: with
   the paper's scale of 10, a sum over the thousands of features would leave no weight to rewards and terminations.
+* Values and rewards may be predicted as distributions instead of numbers, with cross-entropies: see `heads`.
 * Steps beyond an episode's end are masked, except for the termination's after a termination, and so are the values and
   policies of random play: see `targets`.
 """
@@ -43,14 +44,14 @@ class LossOutput:
 
 def model_losses(predictions: Predictions, batch: SequenceBatch, scales: Mapping[str, float]) -> LossOutput:
     """All losses of a network's predictions for ``batch``. ``scales`` must name exactly these losses."""
-    value_mask, policy_mask = batch.value_mask, batch.policy_mask
+    head, value_mask, policy_mask = predictions.head, batch.value_mask, batch.policy_mask
     if predictions.known is not None:
         value_mask, policy_mask = value_mask * predictions.known, policy_mask * predictions.known
-    value_error = predictions.value - batch.value_target  # [N, L+1]
     policy_error = -(batch.policy_target * predictions.policy_logits.log_softmax(-1)).sum(-1)  # [N, L+1]
-    steps = {"value": value_error.square() * value_mask, "policy": policy_error * policy_mask}
-    if predictions.reward is not None:
-        steps["reward"] = (predictions.reward - batch.reward).square() * batch.reward_mask
+    value_loss = head.loss(predictions.value_output, batch.value_target)  # [N, L+1]
+    steps = {"value": value_loss * value_mask, "policy": policy_error * policy_mask}
+    if predictions.reward_output is not None:
+        steps["reward"] = head.loss(predictions.reward_output, batch.reward) * batch.reward_mask
     if predictions.termination_logit is not None:
         cross_entropy = F.binary_cross_entropy_with_logits(
             predictions.termination_logit, batch.termination, reduction="none"
@@ -66,4 +67,5 @@ def model_losses(predictions: Predictions, batch: SequenceBatch, scales: Mapping
     zero = torch.zeros((), device=batch.weight.device)
     state_reward = sum((scales[name] * losses[name] for name in STATE_REWARD_LOSSES if name in losses), start=zero)
     value_policy = sum((scales[name] * losses[name] for name in VALUE_POLICY_LOSSES), start=zero)
-    return LossOutput(losses, state_reward, value_policy, value_error[:, 0].detach().abs())
+    value = head.decode(predictions.value_output[:, 0].detach())
+    return LossOutput(losses, state_reward, value_policy, (value - batch.value_target[:, 0]).abs())

@@ -15,6 +15,7 @@ from thinker.interfaces import NodeOutput
 from thinker.nn.blocks import one_hot_action
 from thinker.world_model.architecture import Decoder, ModelArchitecture
 from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.heads import Head
 
 StateLoss = Literal["feature", "l2", "none"]
 """The loss of predicted states: on the value-policy network's features of them, on the states themselves, or none."""
@@ -26,12 +27,23 @@ SingleStateLoss = Literal["l2", "none"]
 class Predictions:
     """A network's predictions for N sequences of L steps, with gradients; None for what it does not predict."""
 
-    value: Tensor  # [N, L+1]
+    head: Head  # says what values and rewards ``value_output`` and ``reward_output`` mean
+    value_output: Tensor  # [N, L+1, H]
     policy_logits: Tensor  # [N, L+1, A]
-    reward: Tensor | None = None  # [N, L]
+    reward_output: Tensor | None = None  # [N, L, H]
     termination_logit: Tensor | None = None  # [N, L]
     state_error: Tensor | None = None  # [N, L]  mean squared error of the predicted states
     known: Tensor | None = None  # [N, L+1]  1 where the state was available; None: everywhere
+
+    @property
+    def value(self) -> Tensor:
+        """The predicted values [N, L+1]."""
+        return self.head.decode(self.value_output)
+
+    @property
+    def reward(self) -> Tensor | None:
+        """The predicted rewards [N, L]."""
+        return None if self.reward_output is None else self.head.decode(self.reward_output)
 
 
 def to_rows(x: Tensor) -> Tensor:
@@ -73,6 +85,7 @@ class TrainableNetwork(nn.Module, ABC):
         super().__init__()
         self.codec = architecture.codec
         self.num_actions = architecture.num_actions
+        self.head = architecture.head
         self.loss_names = loss_names
 
     @property
@@ -83,7 +96,7 @@ class TrainableNetwork(nn.Module, ABC):
     def predict(self, batch: SequenceBatch) -> Predictions:
         """All predictions for the sequences, with gradients."""
 
-    def evaluate(self, batch: SequenceBatch) -> Predictions:
+    def predict_values(self, batch: SequenceBatch) -> Predictions:
         """The value-policy half's predictions alone; only if the network is ``separable``."""
         raise NotImplementedError
 
@@ -160,13 +173,13 @@ class LearnedModel(TrainableNetwork):
             target.copy_(part)
         if carried is not None:
             rows[:, visible:] = carried
-        value = outputs["value"].squeeze(1)
+        value = self.head.decode(outputs["value"])
         zeros = torch.zeros_like(value) if "reward" not in outputs else None
         return NodeOutput(
             hidden=rows,
             value=value,
             policy=outputs["policy"].softmax(1),
-            reward=outputs["reward"].squeeze(1) if zeros is None else zeros,
+            reward=self.head.decode(outputs["reward"]) if zeros is None else zeros,
             termination=outputs["termination"].squeeze(1).sigmoid() if zeros is None else zeros,
             state=observation,
         )

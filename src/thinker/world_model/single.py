@@ -27,8 +27,8 @@ class SingleNetwork(LearnedModel):
         super().__init__(architecture, hidden_channels=(channels,), state_loss=state_loss)
         self.encoder = architecture.encoder()
         self.unroll_function = architecture.unroll_function(channels)
-        self.transition_predictor = architecture.predictor(channels, {"reward": 1, "termination": 1})
-        self.evaluation_predictor = architecture.predictor(channels, {"value": 1, "policy": architecture.num_actions})
+        self.transition_predictor = architecture.transition_predictor(channels)
+        self.evaluation_predictor = architecture.evaluation_predictor(channels)
         self.state_decoder = architecture.decoder() if self.predicts_states else None
 
     @property
@@ -76,9 +76,10 @@ class SingleNetwork(LearnedModel):
         if states:
             state_error = batch_major(squared_error(torch.cat(states), true_states[num_sequences:]), num_sequences)
         return Predictions(
-            value=batch_major(evaluation["value"].squeeze(1), num_sequences),
+            head=self.head,
+            value_output=batch_major(evaluation["value"], num_sequences),
             policy_logits=batch_major(evaluation["policy"], num_sequences),
-            reward=batch_major(transition["reward"].squeeze(1), num_sequences),
+            reward_output=batch_major(transition["reward"], num_sequences),
             termination_logit=batch_major(transition["termination"].squeeze(1), num_sequences),
             state_error=state_error,
         )

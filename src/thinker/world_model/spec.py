@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal
+from typing import Annotated, Any, Generic, Literal, get_args
 
 import torch
 from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 from tyro.constructors import PrimitiveConstructorSpec
 
-from thinker.errors import UnsupportedError
+from thinker.errors import UnsupportedError, UserError
 from thinker.interfaces import BoardStructure, WorldModel
 from thinker.nn.sizes import SIZES, ImageSize, ModelSize, bounds_of, channels_come_last, named_size, size_for
 from thinker.nn.symmetry import BoardSymmetries
@@ -23,6 +23,7 @@ from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, Ne
 from thinker.world_model.board import BoardNetwork, BoardStateLoss
 from thinker.world_model.board_model import BoardModel
 from thinker.world_model.build import build_board, build_dual, build_single, build_value_policy
+from thinker.world_model.heads import CategoricalHead, Head, HeadName, ScalarHead
 from thinker.world_model.network import LearnedModel, SingleStateLoss, StateLoss
 from thinker.world_model.no_model import NoModel
 from thinker.world_model.replay import Replay
@@ -109,11 +110,21 @@ class LearnedSpec(ModelSpec, Generic[Network]):
     precision: Precision = "auto"  # precision while acting; auto: bfloat16 where the hardware supports it natively
     replay_capacity: int = 200_000  # capacity of the replay, in real transitions
     augmentation: Augmentation = "none"  # symmetries: train on turned and mirrored boards as well
+    value_head: HeadName = "scalar"  # how values and rewards are predicted; categorical: as distributions over bins
+    support_size: int = 601  # categorical: number of bins, odd
+    support_limit: float = 300.0  # categorical: bins from minus this to this, of h(x) = sign(x)(√(|x|+1)-1) + 0.001 x
     training: TrainerSettings = field(default_factory=TrainerSettings)
 
     def __post_init__(self) -> None:
         if isinstance(self.size, str):
             named_size(self.size)
+        if self.value_head not in get_args(HeadName):
+            raise UserError(f"value_head={self.value_head!r}: must be one of {', '.join(get_args(HeadName))}")
+        self.head()
+
+    def head(self) -> Head:
+        """A new head for values and rewards."""
+        return ScalarHead() if self.value_head == "scalar" else CategoricalHead(self.support_size, self.support_limit)
 
     def build(self, context: ModelContext) -> BuiltLearnedModel:
         observation_space, training = context.observation_space, self.training
@@ -121,6 +132,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
             observation_space,
             _num_actions(context.action_space),
             board=context.board,
+            head=self.head(),
             seed=context.seed,
             device=context.device,
         )
@@ -155,7 +167,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
 
     @abstractmethod
     def _network(self, observation_space: Space, num_actions: int, **options: Any) -> Network:
-        """The network with new weights; ``options``: board, seed and device, see `thinker.world_model.build`."""
+        """The network with new weights; ``options``: board, head, seed and device, see `thinker.world_model.build`."""
 
     @abstractmethod
     def _built(self, acting: ActingCopy[Network], trainer: ModelTrainer) -> BuiltLearnedModel:

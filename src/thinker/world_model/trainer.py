@@ -268,7 +268,7 @@ class ModelTrainer:
         moved = self._to_device(batch)
         if values_only:
             scales = {name: scales[name] for name in VALUE_POLICY_LOSSES}
-        output = model_losses(network.evaluate(moved) if values_only else network.predict(moved), moved, scales)
+        output = model_losses(network.predict_values(moved) if values_only else network.predict(moved), moved, scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
         for name, loss in losses.items():
             self._check_finite(f"the loss of {name}", loss)

@@ -19,7 +19,7 @@ class ValuePolicyNetwork(TrainableNetwork):
         channels = architecture.layers.channels
         self.encoder = architecture.encoder()
         self.unroll_function = architecture.unroll_function(2 * channels)
-        self.predictor = architecture.predictor(channels, {"value": 1, "policy": architecture.num_actions})
+        self.predictor = architecture.evaluation_predictor(channels)
 
     def begin(self, action: Tensor, encoded: Tensor) -> Tensor:
         """h_vp of a real state from one-hot ``action`` [B, A] and g(s) [B, *hidden_shape], without memory."""
@@ -31,7 +31,7 @@ class ValuePolicyNetwork(TrainableNetwork):
         return advanced
 
     def values(self, hidden: Tensor) -> dict[str, Tensor]:
-        """The value [B, 1] and the policy's logits [B, A] of hidden states h_vp."""
+        """The value [B, H] and the policy's logits [B, A] of hidden states h_vp."""
         outputs: dict[str, Tensor] = self.predictor(hidden.relu())
         return outputs
 
@@ -39,7 +39,7 @@ class ValuePolicyNetwork(TrainableNetwork):
         """Policy [B, A] (probabilities) and value [B] of real observations, each without memory."""
         action = one_hot_action(last_action, self.num_actions)
         outputs = self.values(self.begin(action, self.encoder(self.codec.encode(observation), action)))
-        return outputs["policy"].softmax(1), outputs["value"].squeeze(1)
+        return outputs["policy"].softmax(1), self.head.decode(outputs["value"])
 
     def predict(self, batch: SequenceBatch) -> Predictions:
         """The simulator returns true states, so every step of a sequence is evaluated separately."""
@@ -47,7 +47,8 @@ class ValuePolicyNetwork(TrainableNetwork):
         encoded = self.encoder(self.codec.encode(time_major(batch.observation)), action)
         outputs = self.values(self.begin(action, encoded))
         return Predictions(
-            value=batch_major(outputs["value"].squeeze(1), len(batch.last_action)),
+            head=self.head,
+            value_output=batch_major(outputs["value"], len(batch.last_action)),
             policy_logits=batch_major(outputs["policy"], len(batch.last_action)),
             known=torch.cat((torch.ones_like(batch.state_mask[:, :1]), batch.state_mask), 1),
         )

@@ -41,7 +41,7 @@ class LocalEngine:
         if trainer is not None and self._background is not None:
             training = self._background.submit(self._train_model, trainer)
         start = time.perf_counter()
-        experience = run.worker.collect()
+        experience = run.worker.collect(min(run.real_steps / run.settings.real_steps, 1.0))
         run.real_steps += experience.episodes.real_steps
         acted = time.perf_counter()
         metrics = {}

@@ -7,9 +7,11 @@ const outcomes = {
 };
 const badges = {
   taken: ["taken", "starts with the real action that was then taken"],
-  chosen: ["↺ reset", "the agent chose to return to the root"],
+  chosen: ["↺ reset", `the ${planner ? "search returned" : "agent chose to return"} to the root`],
   forced: ["⇥ depth limit", "the depth limit forced a return to the root"],
-  none: ["end of stage", "the last imaginary step; the real step comes next"],
+  none: planner
+    ? ["end of search", "the last rollout; the real step comes next"]
+    : ["end of stage", "the last imaginary step; the real step comes next"],
 };
 const badge = (kind) => {
   const element = make("span", `badge ${kind}`, badges[kind][0]);
@@ -29,7 +31,9 @@ function drawHeader() {
   const solved = judged.filter((one) => one.solved).length;
   $("subtitle").textContent = [
     recording.environment,
-    `${recording.stage_length - 1} imaginary steps per real step`,
+    planner
+      ? `${planner.name}: ${planner.simulations.toLocaleString("en")} simulations per real step`
+      : `${recording.stage_length - 1} imaginary steps per real step`,
     recording.max_depth === null ? "no depth limit" : `depth limit ${recording.max_depth}`,
     ...(judged.length ? [`${solved} of ${judged.length} episodes solved`] : []),
     ...Object.entries(recording.notes).map(([name, value]) => `${name}: ${value}`),
@@ -70,7 +74,7 @@ function drawKeys() {
     explained(badge("taken"), "starts with the real action"),
     ...["chosen", "forced"]
       .filter((kind) => steps.some((step) => step.reset === kind))
-      .map((kind) => explained(badge(kind), kind === "chosen" ? "by the agent" : "forced a reset")),
+      .map((kind) => explained(badge(kind), kind === "forced" ? "forced a reset" : planner ? "to the root" : "by the agent")),
     explained(star(), "highest g in the tree"),
     key("var(--good)", "✓ prediction right"),
     key("var(--wrong)", "✗ prediction wrong"),
@@ -98,8 +102,11 @@ function drawLegend() {
           `γ = ${recording.discount} (equation 1 of the paper). All returns are counted from the root`,
       ],
       ["mean g, max g", "over all paths in the tree that pass through a state or begin with an action"],
-      ["n", "visits: how often the search reached a state, including earlier stages; not counted at the root"],
-      ["agent", "probabilities that the real action was drawn from"],
+      [
+        "n",
+        `visits: how often the search reached a state${planner ? "" : ", including earlier stages"}; not counted at the root`,
+      ],
+      [actor, actorMeaning],
       ["π", "base policy: the model’s own probabilities of the actions"],
     ),
     group(
@@ -124,6 +131,7 @@ function drawLegend() {
       "Tree",
       ["size, colour", "visits n, mean g"],
       ["thick line", "the real action"],
+      ...(planner ? [["nodes", "of a large search only some are shown; all numbers are those of the whole search"]] : []),
       ["dashed", "carried over from the previous stage and not reached again: its numbers are old"],
     ),
     group(

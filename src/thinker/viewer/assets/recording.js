@@ -1,7 +1,12 @@
 // The recording, where the reader is in it, and what its stages say. Every text of the recording is put on the page
 // through textContent; none is ever parsed as markup.
 const recording = JSON.parse(document.getElementById("recording").textContent);
-const { view, frames, renderings, episodes, actions } = recording;
+const { view, frames, renderings, episodes, actions, planner } = recording;
+// Who acts, as the name of its probabilities of the real action.
+const actor = planner ? "planner" : "agent";
+const actorMeaning = planner
+  ? "the planner’s improved policy: its probabilities of the real action"
+  : "probabilities that the real action was drawn from";
 const at = { episode: 0, stage: 0, thought: null, node: 0 }; // thought: index of the imaginary step, null for all
 let timer = null;
 

@@ -30,7 +30,10 @@ function drawStage() {
   const s = stage(),
     rows = isOver() ? [] : rolloutsOf(s),
     plural = rows.length === 1 ? "" : "s";
-  $("stage-summary").textContent = isOver() ? "" : `${rows.length} rollout${plural}, ${s.steps.length} imaginary steps`;
+  const whole = s.rollouts !== null && s.rollouts > rows.length ? ` of ${s.rollouts.toLocaleString("en")}` : "";
+  $("stage-summary").textContent = isOver()
+    ? ""
+    : `${rows.length}${whole} rollout${whole ? "s" : plural}, ${s.steps.length} imaginary steps`;
   const nothing = isOver() ? "The episode is over." : "Nothing was imagined before this step.";
   fitFrames(rows);
   put($("rollouts"), ...(rows.length ? rows.map((row) => drawRollout(row, s)) : [make("p", "empty", nothing)]));

@@ -116,7 +116,7 @@ function drawTree() {
     $("tree-key"),
     make("span", "key", number(low), ruler, `${number(high)} mean g`),
     make("span", "key", "size: visits n"),
-    make("span", "key", "dashed: carried over, not reached again"),
+    ...(planner ? [] : [make("span", "key", "dashed: carried over, not reached again")]),
   );
 }
 
@@ -183,7 +183,7 @@ function drawActions() {
     ["n", of(tree.visits), String, "visits: how often the search reached the state after this action"],
     ["mean g", of(tree.mean_return), number, "mean return of all paths that begin with this action"],
     ["max g", of(tree.max_return), number, "highest return of all paths that begin with this action"],
-    ["agent", s.agent_policy ?? actions.map(() => null), percent, "probabilities that the real action was drawn from"],
+    [actor, s.agent_policy ?? actions.map(() => null), percent, actorMeaning],
     ["π", tree.policy[0], percent, "base policy of the model"],
   ];
   const titled = ([name, , , meaning]) => {

@@ -1,0 +1,123 @@
+"""The loop of a tree search: select in all trees, unroll the new nodes in one batch, back up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from thinker.augmented import ROOT
+from thinker.augmented.checks import checked_output, not_finite
+from thinker.augmented.rows import Rows
+from thinker.errors import UserError
+from thinker.interfaces import NodeOutput, WorldModel
+from thinker.planners import tree as trees
+from thinker.planners.planner import SearchResult, SearchTree
+
+
+class TreeSearch:
+    """B searches with the same number of simulations, each a tree that grows by at most one node per simulation.
+
+    Args:
+        model: the world model to search in.
+        root: its predictions for the roots.
+        simulations: of each search.
+        discount: γ of the real MDP.
+        keep_states: keep the predicted states of the nodes.
+    """
+
+    def __init__(
+        self, model: WorldModel, root: NodeOutput, *, simulations: int, discount: float, keep_states: bool = False
+    ) -> None:
+        self.batch, self.num_actions, self.simulations = len(root.value), model.num_actions, simulations
+        self.tree = trees.make_tree(self.batch, self.num_actions, simulations + 1)
+        self.leaves = trees.make_leaves(self.batch)
+        self.rows_used = 0
+        self._model, self._discount = model, discount
+        self._device = getattr(model, "device", root.hidden.device)
+        num_rows = self.batch * (simulations + 1)
+        self._hidden = Rows(root.hidden, num_rows)
+        self._state: Rows | None = None
+        if keep_states:
+            if root.state is None:
+                raise UserError("keep_states is set, but this model does not predict states; leave it out")
+            self._state = Rows(root.state, num_rows)
+        self._receive(root, trees.plant(self.tree, self.leaves), "root")
+
+    def run(self, select: Callable[[int], int]) -> None:
+        """Run all simulations. ``select`` gets the number of the simulation, walks down all trees to ``leaves``, makes
+        new nodes for rows from ``rows_used`` on, and returns how many the model must evaluate."""
+        for simulation in range(self.simulations):
+            count = select(simulation)
+            if count:
+                self._unroll(count)
+            trees.back_up(self.tree, self.leaves, self._discount)
+
+    def result(self, action: np.ndarray, policy: np.ndarray) -> SearchResult:
+        """The result of the search with the chosen ``action`` [B] and the improved ``policy`` [B, A]."""
+        tree = self.tree
+        return SearchResult(
+            action=action,
+            policy=policy.astype(np.float32),
+            value=tree.mean_return[:, ROOT].astype(np.float32),
+            visits=tree.edge_visits[:, ROOT].copy(),
+            q=tree.q[:, ROOT].astype(np.float32),
+            simulations=self.simulations,
+            tree=SearchTree(
+                parent=tree.parent,
+                action=tree.action,
+                depth=tree.depth,
+                visits=tree.visits,
+                reward=tree.reward.astype(np.float32),
+                value=tree.value.astype(np.float32),
+                mean_return=tree.mean_return.astype(np.float32),
+                policy=tree.policy,
+                ended=tree.ended,
+                state=self._states(),
+            ),
+        )
+
+    def _unroll(self, count: int) -> None:
+        leaves = self.leaves
+        hidden = self._hidden.read(leaves.parent_row[:count])
+        action = torch.from_numpy(leaves.action[:count]).to(self._device)
+        with torch.no_grad():
+            output = self._model.unroll(hidden, action)
+        self._receive(output, count, "unroll")
+
+    def _receive(self, output: NodeOutput, count: int, call: str) -> None:
+        """Check and store the model's predictions for the first ``count`` leaves."""
+        state_shape = () if output.state is None else tuple(output.state.shape[1:])
+        if self._state is not None:
+            if output.state is None:
+                raise UserError(
+                    f"the model's {call}() predicted no states, but its root() did; it must do both or none"
+                )
+            state_shape = tuple(self._state.shape)
+        value, policy, reward, termination = checked_output(
+            output, count, self.num_actions, self._hidden.shape, state_shape, call
+        )
+        problem, where = trees.write_nodes(self.tree, self.leaves, count, reward, value, policy, termination)
+        if problem == trees.NOT_FINITE:
+            raise not_finite(call, where)
+        if problem == trees.NOT_A_POLICY:
+            node = self.tree.policy[where, self.leaves.node[where]]
+            raise UserError(
+                f"the model's {call}() returned the policy {node.tolist()} for environment {where}; it must contain "
+                f"probabilities that sum to 1, not logits"
+            )
+        rows = self.leaves.row[:count]
+        self._hidden.write(rows, output.hidden)
+        if self._state is not None and output.state is not None:
+            self._state.write(rows, output.state)
+        self.rows_used += count
+
+    def _states(self) -> np.ndarray | None:
+        """The predicted states [B, N, ...]; zeros for nodes that do not exist."""
+        if self._state is None:
+            return None
+        states = self._state.read(self.tree.row.ravel()).cpu().numpy()
+        states = states.reshape(*self.tree.row.shape, *states.shape[1:])
+        states[self.tree.visits == 0] = 0
+        return states
