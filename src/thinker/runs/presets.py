@@ -102,7 +102,9 @@ def sokoban_raw() -> RunSettings:
         annealing_steps=None,
         search=SearchSettings(stage_length=1, discount=0.93),
         model=NoModelSpec(),
-        agent=RawAgentSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),
+        agent=RawAgentSpec(
+            network_size="board", learning_rate=3e-3, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
+        ),
     )
 
 
