@@ -2,6 +2,8 @@
 
     python -m benchmarks.thinking_time quick-0 quick-1 quick-2 --stage-lengths 1 2 5 8 10 20 40 --episodes 300
 
+    python -m benchmarks.thinking_time boxoban --stage-lengths 10 --test-levels boxoban-levels/hard
+
 Every run is evaluated on the same held-out levels, with each stage length and by its base policy. The last column is
 the mean with its 95 % interval over seeds (Student's t).
 """
@@ -9,6 +11,7 @@ the mean with its 95 % interval over seeds (Student's t).
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 from pathlib import Path
 
@@ -38,8 +41,13 @@ def main() -> None:
     parser.add_argument("--stage-lengths", type=int, nargs="+", default=(1, 2, 5, 8, 10, 20, 40))
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument("--test-levels", help="a Boxoban file or folder to evaluate on instead of the test levels")
     options = parser.parse_args()
     runs = [load_run(RunFolder(options.root, name)) for name in options.runs]
+    if options.test_levels is not None:
+        for run in runs:
+            environment = dataclasses.replace(run.settings.environment, test_levels=options.test_levels)  # type: ignore
+            run.settings = dataclasses.replace(run.settings, environment=environment)
     raw = isinstance(runs[0].settings.model, NoModelSpec)
     print(f"| K | {' | '.join(options.runs)} | mean |", "|---" * (len(runs) + 2) + "|", sep="\n", flush=True)
     for k in (1,) if raw else (None, *options.stage_lengths):
