@@ -18,7 +18,7 @@ from thinker.runs import checkpoint
 from thinker.runs.settings import settings_from_dict
 from thinker.world_model import FrozenValuesSimulatorSpec, LearnedValuesSimulatorSpec
 from thinker.world_model.build import build_value_policy
-from thinker.world_model.frozen import StageValues, save_values
+from thinker.world_model.frozen import FrozenModel, KnownValues, save_values
 from thinker.world_model.spec import ModelContext
 
 SMALL = VectorSize(channels=8)
@@ -53,9 +53,10 @@ def frozen_run(tmp_path):
     return dataclasses.replace(learned, model=model, search=search, exploration_steps=0), network
 
 
-def test_values_and_policies_are_those_of_the_source(frozen_run):
+@pytest.mark.parametrize("keep_values", ["stage", "always"])
+def test_values_and_policies_are_those_of_the_source(frozen_run, keep_values):
     settings, network = frozen_run
-    exact = dataclasses.replace(settings.model, precision="float32")
+    exact = dataclasses.replace(settings.model, precision="float32", keep_values=keep_values)
     env = engine(dataclasses.replace(settings, model=exact)).run.worker.env
     random = np.random.default_rng(0)
     output = env.root_output
@@ -135,6 +136,32 @@ def test_weights_of_another_network_are_an_error_that_names_the_first_difference
 def test_wrong_settings_of_the_network_are_an_error():
     with pytest.raises(UserError, match="value_head"):
         FrozenValuesSimulatorSpec(value_head="round")
+    with pytest.raises(UserError, match="keep_values is 'never'; it must be 'stage' or 'always'"):
+        FrozenValuesSimulatorSpec(keep_values="never")
+
+
+@pytest.mark.parametrize("keep_values", ["stage", "always"])
+def test_values_are_kept_for_a_stage_or_always(keep_values):
+    envs, sizes = tiny("sokoban-simulator").environment.build(3), []
+
+    def values(observation, last_action):
+        sizes.append(len(observation))
+        return torch.full((len(observation), 5), 0.2), torch.zeros(len(observation))
+
+    model = FrozenModel(envs, values, 5, keep_values)
+    observation = torch.from_numpy(envs.reset(seed=0)[0])
+    root = model.root(observation, torch.zeros(3, dtype=torch.int64))
+    for _ in range(2):
+        model.unroll(root.hidden, torch.zeros(3, dtype=torch.int64))  # nothing moves
+    if keep_values == "always":
+        assert sizes == [3]
+        model.unroll(root.hidden.repeat(2, 1, 1), torch.ones(6, dtype=torch.int64))
+        assert sizes == [3, 3]
+    else:
+        assert sizes == [3, 3]
+        model.root(observation, torch.zeros(3, dtype=torch.int64))
+        model.unroll(root.hidden, torch.zeros(3, dtype=torch.int64))
+        assert sizes == [3, 3, 3, 3]
 
 
 class Counting:
@@ -153,7 +180,7 @@ class Counting:
 @pytest.mark.parametrize("most_states", [1, 7, 1000])
 def test_every_state_is_evaluated_once_until_the_table_is_full_or_cleared(dtype, most_states):
     counting = Counting()
-    values = StageValues(counting, 2, most_states)
+    values = KnownValues(counting, 2, most_states)
     random = torch.Generator().manual_seed(0)
     for _ in range(20):
         observation = torch.randint(0, 2, (9, 1, 3), generator=random).to(dtype)

@@ -1,1 +1,1 @@
-"""Experiments of the paper beyond single runs: its figures, and the analysis of what agents learned."""
+"""The paper's experiments as commands: what agents learned, beside what the paper saw."""

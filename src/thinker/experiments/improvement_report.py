@@ -106,7 +106,7 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
     """Whether all of several claims hold."""
     for one in ("does not hold", "undecided", "not measured"):
         if one in verdicts:
-            return one  # type: ignore[return-value]
+            return one
     return "holds" if verdicts else "not measured"
 
 

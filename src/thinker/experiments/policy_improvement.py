@@ -129,11 +129,11 @@ class ImprovementSettings:
 
     def shared(self) -> dict[str, Any]:
         """The settings that must be the same whenever the command is repeated with this folder."""
-        return {
-            "preset": self.preset,
-            "base_policy": self.base_run().to_dict(),
-            "agents": self.agent_run(2, 0, SimulatorSpec()).to_dict(),
-        }
+        agents = self.agent_run(2, 0).to_dict()
+        agents["model"]["weights"] = self.weights.name
+        for place, name in ((agents, "seed"), (agents["search"], "stage_length")):
+            del place[name]  # agents differ in these
+        return {"preset": self.preset, "base_policy": self.base_run().to_dict(), "agents": agents}
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,10 @@ class Improvement:
         if who.kind == "random":
             return build_run(self.settings.agent_run(2, 0, SimulatorSpec()))
         if self._planning_run is None:
-            self._planning_run = build_run(self.settings.agent_run(2, 0))
+            model = self.settings.agent_run(2, 0).model
+            assert isinstance(model, FrozenValuesSimulatorSpec)
+            fast = dataclasses.replace(model, keep_values="always")
+            self._planning_run = build_run(self.settings.agent_run(2, 0, fast))
         return self._planning_run
 
     def _evaluation(self, who: Played) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -31,8 +31,10 @@ from thinker.world_model.spec import (
 )
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
-_MOST_STATES, _MOST_BYTES = 1 << 16, 1 << 26
-"""Bounds on the states whose values are kept within a stage, by number and by memory."""
+KeepValues = Literal["stage", "always"]
+"""How long the values of states are kept: for the search of one real step, or as long as there is room for them."""
+_MOST_STATES, _MOST_BYTES = 1 << 17, 1 << 26
+"""Bounds on the states whose values are kept, by number and by memory."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,13 @@ class FrozenValuesSimulatorSpec(ModelSpec):
     value_head: HeadName = "scalar"  # how it predicts values
     support_size: int = 601  # categorical: number of bins, odd
     support_limit: float = 300.0  # categorical: bins from minus this to this, of h(x) = sign(x)(√(|x|+1)-1) + 0.001 x
+    keep_values: KeepValues = "stage"  # of known states; always: faster, but resumed runs are exact up to rounding only
 
     def __post_init__(self) -> None:
         self._trained()  # raises an error for wrong settings of the network
+        if self.keep_values not in get_args(KeepValues):
+            known = " or ".join(map(repr, get_args(KeepValues)))
+            raise UserError(f"keep_values is {self.keep_values!r}; it must be {known}")
 
     @staticmethod
     def frozen(model: LearnedValuesSimulatorSpec, weights: Path) -> FrozenValuesSimulatorSpec:
@@ -87,7 +93,8 @@ class FrozenValuesSimulatorSpec(ModelSpec):
             device=context.device,
         )
         load_values(network, Path(self.weights))
-        return _BuiltFrozenValues(ActingValues(ActingCopy(network, self.precision)), network.num_actions)
+        values = ActingValues(ActingCopy(network, self.precision))
+        return _BuiltFrozenValues(values, network.num_actions, self.keep_values)
 
 
 def save_values(network: ValuePolicyNetwork, path: Path) -> None:
@@ -120,7 +127,7 @@ def load_values(network: ValuePolicyNetwork, path: Path) -> None:
     network.load_state_dict(weights)
 
 
-class StageValues:
+class KnownValues:
     """A `PolicyAndValue` that evaluates every state only once between two calls of `clear`.
 
     Different paths of a search often lead to the same state. The memory for states is bounded: when it is full, it is
@@ -181,24 +188,30 @@ def _words(observation: Tensor, last_action: Tensor) -> np.ndarray:
 
 
 class FrozenModel:
-    """A simulator whose values are remembered for one stage.
+    """A simulator that knows the values of states it has met before.
 
-    They are forgotten whenever new roots are planted, so that what a search sees does not depend on the searches before
-    it: the same state can differ by rounding if it is evaluated in another batch, and resumed runs must be exact.
+    With ``keep_values="stage"`` they are forgotten whenever new roots are planted, so that what a search sees does not
+    depend on the searches before it: a state's value can differ by rounding if it is evaluated in another batch, and
+    resumed runs must be exact.
     """
 
-    def __init__(self, envs: VectorEnv, values: PolicyAndValue, num_actions: int) -> None:
+    def __init__(self, envs: VectorEnv, values: PolicyAndValue, num_actions: int, keep_values: KeepValues) -> None:
         """``envs`` are simulated; ``values`` evaluates their states; ``num_actions`` is A."""
         self.num_actions = num_actions
-        self._values = StageValues(values, num_actions)
+        self._keep_values = keep_values
+        self._values = KnownValues(values, num_actions)
         self._simulator = simulator(envs, self._values)
 
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:
         """See `WorldModel`."""
-        self._values.clear()
+        self._begin_stage()
         output = self._simulator.root(observation, last_action)
-        self._values.clear()
+        self._begin_stage()
         return output
+
+    def _begin_stage(self) -> None:
+        if self._keep_values == "stage":
+            self._values.clear()
 
     def unroll(self, hidden: Tensor, action: Tensor) -> NodeOutput:
         """See `WorldModel`."""
@@ -212,8 +225,8 @@ class FrozenModel:
 class _BuiltFrozenValues(BuiltModel):
     trainer = None
 
-    def __init__(self, values: PolicyAndValue, num_actions: int) -> None:
-        self._values, self._num_actions = values, num_actions
+    def __init__(self, values: PolicyAndValue, num_actions: int, keep_values: KeepValues) -> None:
+        self._values, self._num_actions, self._keep_values = values, num_actions, keep_values
 
     def for_envs(self, envs: VectorEnv, *, predict_states: bool = False) -> WorldModel:
-        return FrozenModel(envs, self._values, self._num_actions)
+        return FrozenModel(envs, self._values, self._num_actions, self._keep_values)
