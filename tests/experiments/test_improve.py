@@ -149,7 +149,7 @@ def test_agents_see_only_the_tree_without_a_limit_on_depth(tmp_path):
 def test_the_parts_have_names_and_labels_of_their_own(tmp_path):
     improvement = Improvement(ImprovementSettings(tmp_path))
     parts = [*improvement.without_training(), *improvement.agents()]
-    assert len({part.name for part in parts}) == len({part.label for part in parts}) == len(parts) == 2 + 5 + 9 + 12
+    assert len({part.name for part in parts}) == len({part.label for part in parts}) == len(parts) == 2 + 5 + 8 + 12
     assert Played("agent", 10, 2).label == "agent, K = 10, seed 2"
 
 

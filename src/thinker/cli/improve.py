@@ -36,7 +36,7 @@ class Improve:
     """Stage lengths K of the agents."""
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Depths n of the exhaustive searches."""
-    simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 100, 200, 500, 1000)
+    simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 120, 250, 1000)
     """Simulations of the Monte Carlo tree searches for each real step."""
     real_steps: int = 200_000
     """Real steps of training of each agent."""

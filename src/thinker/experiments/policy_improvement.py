@@ -59,7 +59,7 @@ class ImprovementSettings:
     preset: str = SIMULATOR_PRESET  # environment, agent and value-policy network; its model must be a simulator
     stage_lengths: tuple[int, ...] = (5, 10, 20, 40)  # K of the agents
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)  # n of the exhaustive searches
-    simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 100, 200, 500, 1000)  # of the Monte Carlo tree searches
+    simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 120, 250, 1000)  # of the Monte Carlo tree searches
     seeds: tuple[int, ...] = (0, 1, 2)  # of the agents; one agent for each seed and K
     real_steps: int = 200_000  # of training of each agent
     base_steps: int = 20_000  # real steps of training of the base policy
