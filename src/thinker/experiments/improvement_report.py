@@ -190,16 +190,17 @@ def _draw_curves(axis: Axes, found: Mapping[str, Operator], curves: Mapping[str,
             axis.plot(
                 curve["real_steps"], curve["return"], color=_shade(number, len(lengths)), linewidth=1, label=label
             )
-    end = max((max(curve["real_steps"], default=0) for curve in curves.values()), default=0) or 1
     for one in found.values():
         if one.who.kind in ("exhaustive", "base-policy"):
             axis.axhline(one.mean, color="#0072b2" if one.who.budget else "0.5", linewidth=0.9, linestyle="--")
             name = f"{one.who.budget}-step exhaustive" if one.who.budget else "base policy"
-            axis.text(end, one.mean, name, fontsize=7, ha="right", va="bottom")
-    axis.set_title("Agents in training (running average of 200 episodes)", fontsize=10, loc="left")
+            x, side = (1, "right") if one.who.budget else (0, "left")
+            axis.text(x, one.mean, name, fontsize=7, ha=side, va="bottom", transform=axis.get_yaxis_transform())
+    axis.set_title("Agents in training, on validation episodes", fontsize=10, loc="left")
     axis.set_xlabel("real steps")
     axis.set_ylabel("return of an episode")
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_xlim(left=0)
     if lengths:
         axis.legend(fontsize=8, frameon=False, loc="upper left")
 

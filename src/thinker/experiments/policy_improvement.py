@@ -22,13 +22,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-import thinker
 from thinker.agents import ThinkerAgentSpec
 from thinker.errors import UserError
 from thinker.experiments.tree_memory import agent_tree_kib, planner_tree_kib
@@ -49,6 +49,7 @@ from thinker.world_model.value_policy import ValuePolicyNetwork
 Kind = Literal["random", "base-policy", "exhaustive", "mcts", "agent"]
 BASE_RUN = "base-policy"
 SPLIT: Literal["test"] = "test"
+_POINTS_OF_A_CURVE, _EPISODES_OF_A_POINT = 8, 128  # evaluations of an agent in training
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,11 @@ class ImprovementSettings:
             ),
             model=model or FrozenValuesSimulatorSpec.frozen(settings.model, self.weights),
             agent=dataclasses.replace(settings.agent, tree_mask_probability=0.0),  # it always thinks for K steps
+            evaluation=dataclasses.replace(
+                settings.evaluation,
+                every=max(1, self.real_steps // _POINTS_OF_A_CURVE),
+                episodes=min(_EPISODES_OF_A_POINT, settings.evaluation.episodes),
+            ),
         )
 
     def _training(self, settings: RunSettings, real_steps: int, seed: int) -> RunSettings:
@@ -208,7 +214,7 @@ class Improvement:
                 "evaluation_seed": preset(self.settings.preset).evaluation.seed,
                 **self.settings.shared(),
             },
-            "versions": {"thinker": thinker.__version__, "torch": torch.__version__, "numpy": np.__version__,
+            "versions": {"thinker": version("thinker"), "torch": torch.__version__, "numpy": np.__version__,
                          "python": sys.version.split()[0]},
             "memory": self._memory(),
             "evaluations": evaluations,
@@ -303,9 +309,12 @@ class Improvement:
         return evaluation
 
     def _curve(self, who: Played) -> dict[str, list[float]]:
-        """The running average of an agent's returns in training."""
+        """The mean returns of an agent on validation episodes, in training and at its end.
+
+        Training episodes may have another limit of steps, so their returns cannot be compared with those of others.
+        """
         lines = read_metrics(self._runs / who.name)
-        points = [(line[STEP], line["episode/return"]) for line in lines if "episode/return" in line]
+        points = [(line[STEP], line["eval/return"]) for line in lines if "eval/return" in line]
         return {"real_steps": [step for step, _ in points], "return": [value for _, value in points]}
 
     def _memory(self) -> dict[str, float]:
