@@ -247,10 +247,10 @@ class Improvement:
         if path.exists():
             differences = config_differences(json.loads(path.read_text(encoding="utf-8")), shared)
             if differences:
-                name, (old, new) = next(iter(differences.items()))
+                changes = "; ".join(f"{name} was {old}, and now is {new}" for name, (old, new) in differences.items())
                 raise UserError(
-                    f"{self.settings.out} has results that were made with other settings: {name} was {old}, and now "
-                    f"is {new}; repeat the command with the old settings, or choose another folder with --out"
+                    f"{self.settings.out} has results that were made with other settings: {changes}. Repeat the "
+                    f"command with the old settings, or choose another folder with --out"
                 )
             return
         try:
