@@ -186,10 +186,8 @@ def _draw_curves(axis: Axes, found: Mapping[str, Operator], curves: Mapping[str,
     for number, k in enumerate(lengths):
         members = [curve for name, curve in curves.items() if name.startswith(f"agent-{k}-") and curve["real_steps"]]
         for index, curve in enumerate(members):
-            label = f"agent, K = {k}" if index == 0 else None
-            axis.plot(
-                curve["real_steps"], curve["return"], color=_shade(number, len(lengths)), linewidth=1, label=label
-            )
+            label, color = f"agent, K = {k}" if index == 0 else None, _shade(number, len(lengths))
+            axis.plot(curve["real_steps"], curve["return"], color=color, linewidth=1.2, marker=".", label=label)
     for one in found.values():
         if one.who.kind in ("exhaustive", "base-policy"):
             axis.axhline(one.mean, color="#0072b2" if one.who.budget else "0.5", linewidth=0.9, linestyle="--")
