@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from thinker.runs.settings import AgentSpec, EvaluationSettings, RunSettings, SearchSettings
     from thinker.runs.train import train
     from thinker.viewer import record, write_page
+    from thinker.world_model.frozen import FrozenValuesSimulatorSpec
     from thinker.world_model.spec import (
         BoardModelSpec,
         BuiltModel,
@@ -62,6 +63,7 @@ _PUBLIC = {
     "thinker.runs.settings": ("AgentSpec", "EvaluationSettings", "RunSettings", "SearchSettings"),
     "thinker.runs.train": ("train",),
     "thinker.viewer": ("record", "write_page"),
+    "thinker.world_model.frozen": ("FrozenValuesSimulatorSpec",),
     "thinker.world_model.spec": (
         "BoardModelSpec",
         "BuiltModel",
@@ -91,6 +93,7 @@ __all__ = [
     "EnvironmentSpec",
     "Evaluation",
     "EvaluationSettings",
+    "FrozenValuesSimulatorSpec",
     "GymnasiumSpec",
     "ImageSize",
     "LearnedValuesSimulatorSpec",

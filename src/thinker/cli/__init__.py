@@ -25,6 +25,7 @@ COMMANDS = {
     "watch": Command("thinker.cli.watch", "Watch", "show the plans of a trained agent, as a page or a video"),
     "demo": Command("thinker.cli.demo", "Demo", "show the plans of an agent that comes with the package"),
     "plot": Command("thinker.cli.plot", "Plot", "draw learning curves"),
+    "improve": Command("thinker.cli.improve", "Improve", "compare learned and handcrafted searches, as in appendix H"),
     "runs": Command("thinker.cli.runs", "Runs", "list the training runs"),
     "bench": Command("thinker.cli.bench", "bench_command", "measure how fast a preset trains on this machine"),
     "levels": Command("thinker.envs.sokoban.commands", "Levels", "generate, show and measure Sokoban levels"),

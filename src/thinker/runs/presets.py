@@ -25,6 +25,8 @@ from thinker.world_model.spec import (
 from thinker.world_model.trainer import TrainerSettings, board_settings
 
 DEFAULT_PRESET = "sokoban-quick"
+SIMULATOR_PRESET = "sokoban-simulator"
+"""The preset of experiments with the true dynamics as the model."""
 
 SEQUENCE_TRAINING = dataclasses.replace(
     board_settings(), replay_ratio=4.0, warm_up_transitions=2_000, return_length=30, priority_exponent=0.0

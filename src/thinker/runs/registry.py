@@ -11,6 +11,7 @@ from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
 from thinker.planners import ExhaustiveSpec, GumbelMCTSSpec, MCTSSpec, RandomSearchSpec
+from thinker.world_model.frozen import FrozenValuesSimulatorSpec
 from thinker.world_model.spec import (
     BoardModelSpec,
     DualModelSpec,
@@ -30,6 +31,7 @@ MODELS: dict[str, type] = {
     "board": BoardModelSpec,
     "simulator": SimulatorSpec,
     "simulator-learned-values": LearnedValuesSimulatorSpec,
+    "simulator-frozen-values": FrozenValuesSimulatorSpec,
     "none": NoModelSpec,
 }
 AGENTS: dict[str, type] = {

@@ -1,5 +1,6 @@
 """World models, their training, and the perfect simulator (the paper's section 4.4)."""
 
+from thinker.world_model.frozen import FrozenValuesSimulatorSpec
 from thinker.world_model.simulator import simulator
 from thinker.world_model.spec import (
     BoardModelSpec,
@@ -20,6 +21,7 @@ __all__ = [
     "BuiltLearnedModel",
     "BuiltModel",
     "DualModelSpec",
+    "FrozenValuesSimulatorSpec",
     "LearnedValuesSimulatorSpec",
     "ModelContext",
     "ModelDivergedError",

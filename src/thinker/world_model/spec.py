@@ -130,7 +130,7 @@ class LearnedSpec(ModelSpec, Generic[Network]):
         observation_space, training = context.observation_space, self.training
         network = self._network(
             observation_space,
-            _num_actions(context.action_space),
+            num_actions_of(context.action_space),
             board=context.board,
             head=self.head(),
             seed=context.seed,
@@ -262,7 +262,7 @@ class NoModelSpec(ModelSpec):
         return False
 
     def build(self, context: ModelContext) -> BuiltModel:
-        return _BuiltNothing(NoModel(_num_actions(context.action_space), context.device))
+        return _BuiltNothing(NoModel(num_actions_of(context.action_space), context.device))
 
 
 class _BuiltNetwork(BuiltLearnedModel):
@@ -309,7 +309,8 @@ class _BuiltNothing(BuiltModel):
         return self._model
 
 
-def _num_actions(space: Space) -> int:
+def num_actions_of(space: Space) -> int:
+    """A of a Discrete action space; raises an error for others."""
     if not isinstance(space, spaces.Discrete):
         raise UnsupportedError(f"a world model needs a Discrete action space, not {space}; discretise with a wrapper")
     return int(space.n)
