@@ -45,7 +45,7 @@ def test_every_public_name_can_be_imported_and_no_other():
 
 
 @pytest.mark.parametrize(
-    "room", ["agents", "augmented", "cli", "envs", "nn", "planners", "runs", "viewer", "world_model"]
+    "room", ["agents", "augmented", "cli", "envs", "experiments", "nn", "planners", "runs", "viewer", "world_model"]
 )
 def test_every_room_says_what_it_is(room):
     assert importlib.import_module(f"thinker.{room}").__doc__

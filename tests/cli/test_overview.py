@@ -11,7 +11,7 @@ import pytest
 import thinker
 from thinker.cli import COMMANDS, main
 
-NAMES = ("train", "eval", "watch", "demo", "plot", "runs", "bench", "levels")
+NAMES = ("train", "eval", "watch", "demo", "analyse", "plot", "runs", "bench", "levels")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
