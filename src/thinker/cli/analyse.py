@@ -22,8 +22,8 @@ class Analyse:
     stages: int = 20_000
     """Stages of real play to look at, for each of up to three depth limits."""
     episodes: int = 1000
-    """Held-out episodes for the solve rates of agent, base policy and MCTS. The stages are of these, too; they are played
-    again if they have fewer stages."""
+    """Held-out episodes for the results of agent, base policy and MCTS. The stages are of these episodes, too, which
+    are played repeatedly if they have fewer stages."""
     budgets: tuple[int, ...] = (5, 10, 20, 40, 80, 160, 320)
     """Simulations of MCTS. The paper goes on to 640, 1280 and 2560."""
     out: Path | None = None

@@ -1,4 +1,4 @@
-"""What appendix F says about trained agents, each claim with the same numbers of a run and a sentence made from them."""
+"""What appendix F says about trained agents: each claim with the numbers of a run and a sentence made from them."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ def reset_td_error(stages: Stages) -> Finding:
     groups, shares = statistics.share_by_quantile(error, reset)
     edges = statistics.bins([error[reset], error[~reset]])
     means = [_mean(error[reset]), _mean(error[~reset])]
+    lead = _estimated(difference, uncertainty, "+.2f")
     here = (
-        f"The TD error is {means[0]:.2f} on average where the agent resets and {means[1]:.2f} where it does not (difference "
-        f"{_estimated(difference, uncertainty, '+.2f')}), and the agent resets after {_share(shares[0])} of the worst twentieth of its "
-        f"steps, {_share(shares[-1])} of the best and {_share(_mean(reset))} of all."
-        if len(error) and math.isfinite(difference)
-        else f"There is nothing to compare: the agent resets on {_share(_mean(reset))} of the {len(error)} steps where it may."
+        f"The TD error is {means[0]:.2f} on average where the agent resets and {means[1]:.2f} where it does not "
+        f"(difference {lead}), and the agent resets after {_share(shares[0])} of the worst twentieth of its steps, "
+        f"{_share(shares[-1])} of the best and {_share(_mean(reset))} of all."
+        if math.isfinite(difference)
+        else f"Nothing to compare: the agent resets on {int(reset.sum())} of the {len(error)} steps where it may."
     )
     return Finding(
         "reset-td-error",
         "TD error of the rollout on resetting and not resetting",
-        "The TD error is lower where agents reset than where they do not, and after the poorest rollouts a reset is likely.",
+        "The TD error is lower where agents reset than where they do not, and after the poorest rollouts a reset is "
+        "likely.",
         here,
         _verdict(-difference, uncertainty),
         {
@@ -81,15 +83,15 @@ def reset_depth(stages: Stages) -> Finding:
     depths, forced = stages.depth[ends], _mean(stages.forced[ends])
     by_depth = ", ".join(f"{_share(_mean(reset))} at depth {depth}" for depth, reset in enumerate(at, 1) if len(reset))
     here = (
-        f"After a step to a new node, where MCTS would always reset, the agent resets {_estimated(leaf, uncertainty, '.0%')} of the "
-        f"time; of all steps it resets after {by_depth or 'none'}, and {_share(forced)} of its rollouts go on to the limit "
-        f"of {limit}."
+        f"After a step to a new node, where MCTS would always reset, the agent resets "
+        f"{_estimated(leaf, uncertainty, '.0%')} of the time; by depth it resets after {by_depth or 'no steps'}, and "
+        f"{_share(forced)} of its rollouts go on to the limit of {limit}."
     )
     return Finding(
         "reset-depth",
         "Share of resets by depth",
-        "Agents do not reset at every new node, as MCTS does: they keep to a plan unless it turns out poor or reaches the "
-        "depth limit.",
+        "Agents do not reset at every new node, as MCTS does: they keep to a plan unless it turns out poor or reaches "
+        "the depth limit.",
         here,
         _verdict(0.5 - leaf, uncertainty),
         {
@@ -112,9 +114,9 @@ def expansion_length(by_limit: Mapping[int, Stages], own: int) -> Finding:
     mean, uncertainty = _estimate(by_limit[own], lambda stages: _mean(statistics.expansion_lengths(stages)[0]))
     others = [f"{_mean(found):.2f} at L = {limit}" for limit, (found, _) in lengths.items() if limit != own]
     here = (
-        f"At its depth limit of {own} the agent takes {_estimated(mean, uncertainty)} steps beyond the last expanded node "
-        f"on average, and more than one in {_share(_mean(lengths[own][0] > 1))} of its rollouts"
-        + (f"; with another limit than in training it is {', '.join(others)}." if others else ".")
+        f"At its depth limit of {own} the agent takes {_estimated(mean, uncertainty)} steps beyond the last expanded "
+        f"node on average, and more than one in {_share(_mean(lengths[own][0] > 1))} of its rollouts"
+        + (f"; with another limit than in training it takes {', '.join(others)}." if others else ".")
     )
     return Finding(
         "expansion-length",
@@ -145,15 +147,16 @@ def max_td_error(stages: Stages) -> Finding:
     edges = statistics.bins(list(found.values()))
     means = ", ".join(f"{value.mean():.3f} by {name}" for name, value in found.items())
     here = (
-        f"The maximum TD error of a stage is {means} on average; the agent's is higher than UCB's by "
-        f"{_estimated(difference, uncertainty, '+.3f')}, in {_share(_mean(found[AGENT] > found[UCB]))} of the stages, and lower in "
+        f"The maximum TD error of a stage is {means} on average; the agent's minus UCB's is "
+        f"{_estimated(difference, uncertainty, '+.3f')}, and the agent's is higher in "
+        f"{_share(_mean(found[AGENT] > found[UCB]))} of the stages, lower in "
         f"{_share(_mean(found[AGENT] < found[UCB]))}."
     )
     return Finding(
         "max-td-error",
         "Maximum TD error collected in a stage",
-        "With the same number of imaginary steps in the same model, the agent's distribution reaches slightly further to the "
-        "right than those of UCB and random search.",
+        "With the same number of imaginary steps in the same model, the agent's distribution reaches slightly further "
+        "to the right than those of UCB and random search.",
         here,
         _verdict(difference, uncertainty),
         {
@@ -181,14 +184,14 @@ def max_td_error_tail(stages: Stages) -> Finding:
     difference, uncertainty = _estimate(stages, _tail_difference)
     listed = ", ".join(f"{_share(share, 2)} of the stages of {name}" for name, share in shares.items())
     here = (
-        f"A maximum TD error above {threshold:.2f}, the {_share(TAIL)} quantile of UCB, occurs in {listed}: the agent's tail "
-        f"exceeds UCB's by {_estimated(difference, uncertainty, '.2%')} of the stages."
+        f"A maximum TD error above {threshold:.2f}, the {_share(TAIL)} quantile of UCB, occurs in {listed}; the share "
+        f"of the agent minus that of UCB is {_estimated(difference, uncertainty, '+.2%')}."
     )
     return Finding(
         "max-td-error-log",
         "Maximum TD error collected in a stage, log scale",
-        "The agent's tail on the right is heavier than those of UCB and random search: it more often finds a solution that the "
-        "base policy would miss.",
+        "The agent's tail on the right is heavier than those of UCB and random search: it more often finds a solution "
+        "that the base policy would miss.",
         here,
         _verdict(difference, uncertainty),
         {
@@ -216,17 +219,19 @@ def real_actions(stages: Stages) -> Finding:
     difference, uncertainty = _estimate(stages, _indication_of_max_return)
     mcts = f"MCTS, T = {TEMPERATURES[0]:g}"
     here = (
-        f"The agent's real action has the highest visits in {_share(first['visits'])} of the stages, the highest mean return in "
-        f"{_share(first['mean return'])} and the highest maximum return in {_share(first['maximum return'])} (its lead over the "
-        f"better of the other two: {_estimated(difference, uncertainty, '.0%')}); MCTS with T = {TEMPERATURES[0]:g} would take the "
-        f"most visited action in {_share(shares['visits'][mcts][0])} and that of the highest maximum return in "
+        f"The agent's real action has the highest visits in {_share(first['visits'])} of the stages, the highest mean "
+        f"return in {_share(first['mean return'])} and the highest maximum return in "
+        f"{_share(first['maximum return'])} (its lead over the better of the other two is "
+        f"{_estimated(difference, uncertainty, '+.1%')}); MCTS with T = {TEMPERATURES[0]:g} would take the most "
+        f"visited action in {_share(shares['visits'][mcts][0])} and that of the highest maximum return in "
         f"{_share(shares['maximum return'][mcts][0])}."
     )
     return Finding(
         "real-actions",
         "Real actions by rank of visits, mean return and maximum return",
-        "Most real actions have the highest visits or returns, and the maximum return indicates them best; MCTS with T = 0.25 "
-        "takes the most visited action in over 80 % of the stages, but that of the highest return in only about half of them.",
+        "Most real actions have the highest visits or returns, and the maximum return indicates them best; MCTS with "
+        "T = 0.25 takes the most visited action in over 80 % of the stages, but only about half of these have the "
+        "highest return.",
         here,
         _verdict(difference, uncertainty),
         {
@@ -255,9 +260,10 @@ def mcts_curve(agent: Evaluation, base_policy: Evaluation, by_budget: Mapping[in
     else:
         reached = f"MCTS reaches the agent's {measure} of {own.mean():.3f} with about {equal:.0f} simulations"
     here = (
-        f"{reached}, where the agent takes {agent.stage_length - 1} imaginary steps (K = {agent.stage_length}); with {nearest} "
-        f"simulations its {measure} is {curve[nearest].mean():.3f}, {_estimated(-difference, uncertainty, '+.3f')} from the agent's, "
-        f"and without search the base policy's is {base.mean():.3f}."
+        f"{reached}, where the agent takes {agent.stage_length - 1} imaginary steps (K = {agent.stage_length}); with "
+        f"{nearest} simulations it has {curve[nearest].mean():.3f}, which is "
+        f"{_estimated(-difference, uncertainty, '+.3f')} from the agent, and the base policy without search has "
+        f"{base.mean():.3f}."
     )
     return Finding(
         "mcts",

@@ -75,8 +75,9 @@ def page_text(analysis: Analysis, figures: Mapping[str, bytes]) -> str:
 </head>
 <body>
 <h1>{title}</h1>
-<p>The analysis of appendix F of <i>Thinker: Learning to Plan and Act</i>, for one run. The sentences on this run are made from
-its numbers; ± is one standard error, and a difference of less than two is called unclear. All numbers are in {NUMBERS}.</p>
+<p>The analysis of appendix F of <i>Thinker: Learning to Plan and Act</i>, for one run. The sentences on this run are
+made from its numbers; ± is one standard error, and a difference of less than two is not called one. All numbers are in
+{NUMBERS}.</p>
 <table>
 {rows}
 </table>

@@ -89,9 +89,7 @@ def check_plans(run: Run) -> None:
             "--search.stage-length of at least 2"
         )
     if run.search.discount == 0:
-        raise UserError(
-            "this run's discount is 0, so nothing beyond the next reward counts and there is no plan to analyse"
-        )
+        raise UserError("this run's discount is 0: nothing beyond the next reward counts, so there are no plans")
 
 
 def collect_stages(
@@ -124,10 +122,8 @@ def collect_stages(
     for name, value in (("stages", stages), ("episodes", episodes)):
         if value < 1:
             raise UserError(f"{name} is {value}; it must be at least 1")
-    most_envs = max(1, stages // LEAST_STAGES_PER_ENVIRONMENT)
-    envs = run.settings.environment.held_out(
-        split, min(run.settings.evaluation.num_envs, episodes, most_envs), episodes
-    )
+    num_envs = min(run.settings.evaluation.num_envs, episodes, max(1, stages // LEAST_STAGES_PER_ENVIRONMENT))
+    envs = run.settings.environment.held_out(split, num_envs, episodes)
     try:
         env = (search or run.search).build(envs, run.model, device=run.device)
         actor = run.actor(env, seed=seed)
