@@ -130,7 +130,7 @@ def collect_stages(
         parts: list[Stages] = []
         count = 0
         while count < stages:
-            for part in _play_once(env, actor, episodes, rivals or {}):
+            for part in play_stages(env, actor, episodes, rivals or {}):
                 parts.append(part)
                 count += len(part)
                 if on_stages is not None:
@@ -142,7 +142,7 @@ def collect_stages(
     return _joined(parts).select(slice(stages))
 
 
-def _play_once(env: ThinkerEnv, actor: Actor, episodes: int, rivals: Mapping[str, Rival]) -> Iterator[Stages]:
+def play_stages(env: ThinkerEnv, actor: Actor, episodes: int, rivals: Mapping[str, Rival]) -> Iterator[Stages]:
     """Play every episode once; yields the stages of one real step at a time, without environments that have finished.
 
     Environment e plays the episodes e, e + E, e + 2 E, ...
