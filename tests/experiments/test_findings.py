@@ -68,7 +68,7 @@ def test_the_search_with_the_higher_td_errors_wins(shift, verdict):
     found, tail = findings.max_td_error(stages), findings.max_td_error_tail(stages)
     assert found.verdict == verdict
     assert found.numbers["agent_minus_ucb"] == pytest.approx(-shift)
-    assert f"{stages.max_td_error.mean():.3f} by agent" in found.here
+    assert f"{stages.max_td_error.mean():.3f} by the agent" in found.here
     assert tail.numbers["tail_share"]["UCB"] == pytest.approx(1 / 40)
     if shift < 0:
         assert tail.verdict == AS

@@ -98,7 +98,7 @@ def test_one_environment_says_nothing_about_certainty():
 @given(st.lists(st.lists(st.floats(-100, 100), max_size=20), min_size=1, max_size=3))
 def test_bins_are_equal_cover_everything_and_have_an_edge_at_zero(lists):
     samples = [np.array(numbers, float) for numbers in lists]
-    edges = statistics.bins(samples, count=10, tail=0.0)
+    edges = statistics.bins(samples, count=10, left_out=(0.0, 0.0))
     widths = np.diff(edges)
     assert len(edges) == 11
     assert (widths > 0).all()

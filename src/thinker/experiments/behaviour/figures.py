@@ -49,7 +49,7 @@ def _reset_td_error(axes: list[Axes], numbers: Numbers) -> None:
     right.annotate(
         "all steps", (1, share["all"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4"
     )
-    right.set_xlabel("TD error of the rollout, twentieths of the steps")
+    right.set_xlabel("TD error of the rollout (each point: a twentieth of the steps)")
     right.set_ylabel("share of resets")
     _percent(right)
 
@@ -74,12 +74,12 @@ def _reset_depth(axes: list[Axes], numbers: Numbers) -> None:
     left.set_ylim(0, 1.18)
     left.legend(frameon=False, loc="upper left")
     left.yaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
-    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     counts = np.array(numbers["rollouts_by_depth"], float)
     right.bar(np.arange(1, limit + 1), counts / max(1.0, counts.sum()), color=BLUE, width=0.7)
     right.set_xlabel("depth at which a rollout ends")
     right.set_ylabel("share of rollouts")
-    right.yaxis.set_major_formatter(PercentFormatter(1.0))
+    right.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     for axis in axes:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -95,11 +95,11 @@ def _expansion_length(axes: list[Axes], numbers: Numbers) -> None:
         axis.bar(
             lengths + (number - (len(shares) - 1) / 2) * width, share, width, color=colours[number % 4], label=label
         )
-    axis.axvline(1, color="0.35", linestyle="--", linewidth=1, label="MCTS: always 1", zorder=0)
+    axis.axvline(1, color="black", linestyle=":", linewidth=1.5, label="MCTS: always 1")
     axis.set_xlabel("expansion length: steps beyond the last expanded node")
     axis.set_ylabel("share of rollouts")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.legend(frameon=False)
 
 
@@ -156,9 +156,7 @@ def _mcts(axes: list[Axes], numbers: Numbers) -> None:
     budgets = np.array([int(budget) for budget in numbers["mcts"]])
     means = np.array([point["mean"] for point in numbers["mcts"].values()])
     low, high = np.array([point["interval"] for point in numbers["mcts"].values()], float).T
-    axis.errorbar(
-        budgets, means, (means - low, high - means), color=BLUE, marker="o", capsize=3, label="MCTS, 95 % interval"
-    )
+    axis.errorbar(budgets, means, (means - low, high - means), color=BLUE, marker="o", capsize=3, label="MCTS")
     lines = {
         f"agent, K = {numbers['stage_length']}": ("agent", ORANGE),
         "base policy, no search": ("base_policy", GREY),
@@ -174,7 +172,7 @@ def _mcts(axes: list[Axes], numbers: Numbers) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xticklabels([str(budget) for budget in budgets])
     axis.set_xlabel("simulations of MCTS per real step")
-    axis.set_ylabel(numbers["measure"])
+    axis.set_ylabel(f"{numbers['measure']}, 95 % intervals")
     axis.legend(frameon=False, loc="best")
 
 
@@ -188,7 +186,7 @@ def _densities(axis: Axes, numbers: Numbers, colours: Mapping[str, str], *, fill
 
 def _percent(axis: Axes) -> None:
     axis.set_ylim(-0.02, 1.02)
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 Draw = Callable[[list[Axes], Numbers], None]

@@ -145,7 +145,7 @@ def max_td_error(stages: Stages) -> Finding:
     found = _searches(stages)
     difference, uncertainty = _estimate(stages, _advantage)
     edges = statistics.bins(list(found.values()))
-    means = ", ".join(f"{value.mean():.3f} by {name}" for name, value in found.items())
+    means = ", ".join(f"{value.mean():.3f} by {_who(name)}" for name, value in found.items())
     here = (
         f"The maximum TD error of a stage is {means} on average; the agent's minus UCB's is "
         f"{_estimated(difference, uncertainty, '+.3f')}, and the agent's is higher in "
@@ -178,11 +178,11 @@ def max_td_error(stages: Stages) -> Finding:
 def max_td_error_tail(stages: Stages) -> Finding:
     """The same on a log scale, for the tail on the right."""
     found = _searches(stages)
-    edges = statistics.bins(list(found.values()), tail=0.0)
+    edges = statistics.bins(list(found.values()), count=50, left_out=(0.002, 0.0))
     threshold = float(np.quantile(found[UCB], TAIL))
     shares = {name: _mean(value > threshold) for name, value in found.items()}
     difference, uncertainty = _estimate(stages, _tail_difference)
-    listed = ", ".join(f"{_share(share, 2)} of the stages of {name}" for name, share in shares.items())
+    listed = ", ".join(f"{_share(share, 2)} of the stages by {_who(name)}" for name, share in shares.items())
     here = (
         f"A maximum TD error above {threshold:.2f}, the {_share(TAIL)} quantile of UCB, occurs in {listed}; the share "
         f"of the agent minus that of UCB is {_estimated(difference, uncertainty, '+.2%')}."
@@ -219,7 +219,7 @@ def real_actions(stages: Stages) -> Finding:
     difference, uncertainty = _estimate(stages, _indication_of_max_return)
     mcts = f"MCTS, T = {TEMPERATURES[0]:g}"
     here = (
-        f"The agent's real action has the highest visits in {_share(first['visits'])} of the stages, the highest mean "
+        f"The agent's real action has the most visits in {_share(first['visits'])} of the stages, the highest mean "
         f"return in {_share(first['mean return'])} and the highest maximum return in "
         f"{_share(first['maximum return'])} (its lead over the better of the other two is "
         f"{_estimated(difference, uncertainty, '+.1%')}); MCTS with T = {TEMPERATURES[0]:g} would take the most "
@@ -229,7 +229,7 @@ def real_actions(stages: Stages) -> Finding:
     return Finding(
         "real-actions",
         "Real actions by rank of visits, mean return and maximum return",
-        "Most real actions have the highest visits or returns, and the maximum return indicates them best; MCTS with "
+        "Most real actions have the most visits or the highest returns, and the maximum return indicates them best; MCTS with "
         "T = 0.25 takes the most visited action in over 80 % of the stages, but only about half of these have the "
         "highest return.",
         here,
@@ -362,6 +362,10 @@ def _quantiles(values: np.ndarray) -> dict[str, float]:
     return {
         f"{q:g}": float(np.quantile(values, q)) if len(values) else float("nan") for q in (0.05, 0.25, 0.5, 0.75, 0.95)
     }
+
+
+def _who(name: str) -> str:
+    return "the agent" if name == AGENT else name
 
 
 def _share(value: float, digits: int = 0) -> str:

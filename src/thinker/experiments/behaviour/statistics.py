@@ -26,14 +26,14 @@ def standard_error(stages: Stages, statistic: Callable[[Stages], float]) -> floa
     return float(np.sqrt((groups - 1) / groups * ((values - values.mean()) ** 2).sum()))
 
 
-def bins(samples: Sequence[np.ndarray], count: int = 60, tail: float = 0.002) -> np.ndarray:
-    """Edges [count + 1] of equal bins for all ``samples``, which may leave out the share ``tail`` of each at each end.
+def bins(samples: Sequence[np.ndarray], count: int = 60, left_out: tuple[float, float] = (0.002, 0.002)) -> np.ndarray:
+    """Edges [count + 1] of equal bins for all ``samples``; the shares ``left_out`` of each, low and high, may lie outside.
 
     Zero is an edge if it lies inside, so that no bar mixes better and worse rollouts.
     """
     full = [sample for sample in samples if len(sample)]
-    low = min((float(np.quantile(sample, tail)) for sample in full), default=0.0)
-    high = max((float(np.quantile(sample, 1 - tail)) for sample in full), default=0.0)
+    low = min((float(np.quantile(sample, left_out[0])) for sample in full), default=0.0)
+    high = max((float(np.quantile(sample, 1 - left_out[1])) for sample in full), default=0.0)
     if high - low < 1e-6:
         low, high = low - 0.5, high + 0.5
     width = (high - low) / count
