@@ -15,10 +15,13 @@ import tyro
 from tests.runs.support import tiny
 from thinker.cli.analyse import Analyse
 from thinker.errors import UserError
+from thinker.experiments import behaviour
 from thinker.experiments.behaviour.analysis import depth_limits
+from thinker.experiments.behaviour.report import numbers
 from thinker.runs import checkpoint
 from thinker.runs.build import build_run
 from thinker.runs.folder import RunFolder
+from thinker.runs.load import load_run
 from thinker.runs.settings import RunSettings
 
 FIGURES = (
@@ -60,13 +63,13 @@ def board(root, tmp_path_factory) -> Path:
 
 def test_the_page_has_every_figure_with_its_sentences_and_needs_nothing_else(board):
     page = (board / "report.html").read_text(encoding="utf-8")
-    numbers = json.loads((board / "numbers.json").read_text(encoding="utf-8"))
-    assert tuple(numbers["figures"]) == FIGURES
+    written = json.loads((board / "numbers.json").read_text(encoding="utf-8"))
+    assert tuple(written["figures"]) == FIGURES
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', page)
     assert [base64.b64decode(picture) for picture in pictures] == [
         (board / f"{name}.png").read_bytes() for name in FIGURES
     ]
-    for figure in numbers["figures"].values():
+    for figure in written["figures"].values():
         for sentence in (figure["paper"], figure["here"], figure["verdict"]):
             assert html.escape(sentence) in page
         assert "nan" not in figure["here"]
@@ -77,10 +80,10 @@ def test_the_page_has_every_figure_with_its_sentences_and_needs_nothing_else(boa
 
 
 def test_the_numbers_say_what_was_played(board):
-    numbers = json.loads((board / "numbers.json").read_text(encoding="utf-8"))
-    assert numbers["settings"]["stages"] == 70
-    assert numbers["settings"]["split"] == "test"
-    figures = numbers["figures"]
+    written = json.loads((board / "numbers.json").read_text(encoding="utf-8"))
+    assert written["settings"]["stages"] == 70
+    assert written["settings"]["split"] == "test"
+    figures = written["figures"]
     assert figures["mcts"]["episodes"] == 5
     assert figures["mcts"]["measure"] == "solve rate"
     assert list(figures["mcts"]["mcts"]) == ["2", "4"]
@@ -90,21 +93,25 @@ def test_the_numbers_say_what_was_played(board):
         assert all(sum(share) == pytest.approx(1, abs=1e-4) for share in shares.values())
 
 
-def test_the_same_seed_gives_the_same_report_and_another_seed_another(root, board, tmp_path):
-    analyse(root, "board", *SMALL, "--out", tmp_path / "again")
-    for path in board.iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
-    analyse(root, "board", *SMALL, "--out", tmp_path / "other", "--seed", 1)
-    assert (tmp_path / "other" / "numbers.json").read_bytes() != (board / "numbers.json").read_bytes()
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(root, board):
+    run = load_run(RunFolder(root, "board"), device="cpu")
+
+    def with_seed(seed: int) -> dict:
+        small = {"name": "board", "stages": 70, "episodes": 5, "budgets": (2, 4), "split": "test", "seed": seed}
+        return numbers(behaviour.analyse(run, **small, start_task=lambda *_: lambda _: None))
+
+    default = run.settings.evaluation.seed
+    assert with_seed(default) == json.loads((board / "numbers.json").read_text(encoding="utf-8"))
+    assert with_seed(1)["figures"] != with_seed(default)["figures"]
 
 
 def test_an_environment_that_reports_no_success_is_compared_by_returns(root, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     analyse(root, "pole", "--stages", 40, "--episodes", 3, "--budgets", 3, "--split", "validation")
-    numbers = json.loads(Path("pole-analysis/numbers.json").read_text(encoding="utf-8"))
-    assert numbers["figures"]["mcts"]["measure"] == "return"
+    written = json.loads(Path("pole-analysis/numbers.json").read_text(encoding="utf-8"))
+    assert written["figures"]["mcts"]["measure"] == "return"
     printed = capsys.readouterr().out
-    assert numbers["figures"]["real-actions"]["here"] in printed
+    assert written["figures"]["real-actions"]["here"] in printed
     assert printed.endswith(f"wrote {Path('pole-analysis/report.html')}\n")
 
 

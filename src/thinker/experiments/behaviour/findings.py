@@ -229,9 +229,9 @@ def real_actions(stages: Stages) -> Finding:
     return Finding(
         "real-actions",
         "Real actions by rank of visits, mean return and maximum return",
-        "Most real actions have the most visits or the highest returns, and the maximum return indicates them best; MCTS with "
-        "T = 0.25 takes the most visited action in over 80 % of the stages, but only about half of these have the "
-        "highest return.",
+        "Most real actions have the most visits or the highest returns, and the maximum return indicates them best; "
+        "MCTS with T = 0.25 takes the most visited action in over 80 % of the stages, but only about half of these "
+        "have the highest return.",
         here,
         _verdict(difference, uncertainty),
         {

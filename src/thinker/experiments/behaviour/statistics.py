@@ -27,7 +27,9 @@ def standard_error(stages: Stages, statistic: Callable[[Stages], float]) -> floa
 
 
 def bins(samples: Sequence[np.ndarray], count: int = 60, left_out: tuple[float, float] = (0.002, 0.002)) -> np.ndarray:
-    """Edges [count + 1] of equal bins for all ``samples``; the shares ``left_out`` of each, low and high, may lie outside.
+    """Edges [count + 1] of equal bins for all ``samples``.
+
+    The shares ``left_out`` of each sample, the lowest and the highest numbers, may lie outside of them.
 
     Zero is an edge if it lies inside, so that no bar mixes better and worse rollouts.
     """
