@@ -12,10 +12,10 @@ from thinker.errors import UserError
 from thinker.experiments.behaviour import findings
 from thinker.experiments.behaviour.findings import Finding
 from thinker.experiments.behaviour.rivals import RandomRival, UCBRival
-from thinker.experiments.behaviour.stages import check_plans, collect_stages, depth_limit
-from thinker.planners import MCTSSpec
-from thinker.runs.evaluate import evaluate_run
-from thinker.runs.run import Run
+from thinker.experiments.behaviour.stages import Rival, check_plans, collect_stages, depth_limit
+from thinker.planners import MCTSSpec, PlannerSpec
+from thinker.runs.evaluate import Evaluation, evaluate_run
+from thinker.runs.run import Run, Who
 
 StartTask = Callable[[str, int, str], Callable[[int], object]]
 """(what is done next, how much of it there is, its unit) -> a function to call with how much is done."""
@@ -79,7 +79,9 @@ def analyse(
         raise UserError(f"budgets are {list(budgets)}; give at least one, and none below 1")
     own, by_limit = _own_limit(run), {}
     for limit, max_depth in depth_limits(run).items():
-        rivals = {findings.UCB: UCBRival(seed), findings.RANDOM: RandomRival(seed)} if limit == own else {}
+        rivals: dict[str, Rival] = {}
+        if limit == own:
+            rivals = {findings.UCB: UCBRival(seed), findings.RANDOM: RandomRival(seed)}
         by_limit[limit] = collect_stages(
             run,
             stages=stages,
@@ -91,7 +93,7 @@ def analyse(
             on_stages=start_task(f"stages, L = {limit}", stages, "stages"),
         )
 
-    def evaluated(who: Any, described: str) -> Any:
+    def evaluated(who: Who | PlannerSpec, described: str) -> Evaluation:
         done = start_task(described, episodes, "episodes")
         return evaluate_run(run, who, split=split, episodes=episodes, seed=seed, on_episodes=done)
 

@@ -169,7 +169,7 @@ def _mcts(axes: list[Axes], numbers: Numbers) -> None:
         axis.axvline(equal, color=ORANGE, linestyle="--", linewidth=1, label=f"MCTS equals the agent: {equal:.0f}")
     axis.set_xscale("log", base=2)
     axis.set_xlim(budgets[0] / 1.2, budgets[-1] * 1.2)
-    axis.xaxis.set_major_locator(FixedLocator(budgets))
+    axis.xaxis.set_major_locator(FixedLocator(budgets.tolist()))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xticklabels([str(budget) for budget in budgets])
     axis.set_xlabel("simulations of MCTS per real step")
