@@ -23,7 +23,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 table { border-collapse: collapse; } th { text-align: left; font-weight: 600; padding-right: 1.5rem; }
 figure { margin: 0; } img { max-width: 100%; height: auto; } figcaption p { margin: 0.4rem 0; }
-.verdict { border-radius: 0.3rem; padding: 0.1rem 0.5rem; background: #eee; }
+.verdict { border-radius: 0.3rem; padding: 0.1rem 0.5rem; background: #eee; white-space: nowrap; }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -104,7 +104,7 @@ def _section(finding: Finding, picture: bytes) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return str(value)
 
 
 def _plain(value: Any) -> Any:
