@@ -9,6 +9,7 @@ import pytest
 
 from tests.experiments.support import random_stages
 from thinker.experiments.behaviour import findings
+from thinker.experiments.behaviour.figures import png
 from thinker.runs.evaluate import Evaluation
 
 AS, UNLIKE, UNCLEAR = "as in the paper", "unlike the paper", "no clear difference"
@@ -82,6 +83,22 @@ def test_real_actions_that_follow_the_maximum_return_are_as_in_the_paper():
     assert "the highest maximum return in 100 %" in found.here
     by_visits = dataclasses.replace(stages, action=stages.visits.argmax(1))
     assert findings.real_actions(by_visits).verdict == UNLIKE
+
+
+def test_a_single_imaginary_step_leaves_nothing_to_choose_and_can_be_drawn():
+    stages = random_stages(steps=1, max_depth=1, depth=np.ones((40, 1), np.int64))
+    resets, depths = findings.reset_td_error(stages), findings.reset_depth(stages)
+    lengths = findings.expansion_length({1: stages}, own=1)
+    assert resets.here.startswith("Nothing to compare: the agent resets on 0 of the 0 steps")
+    assert depths.here.startswith("There is nothing to choose at new nodes: the depth limit is 1")
+    assert lengths.numbers["length"] == [0, 1]
+    assert all(png(found).startswith(b"\x89PNG") for found in (resets, depths, lengths))
+
+
+def test_many_actions_are_drawn_as_a_few_ranks():
+    found = findings.real_actions(random_stages(num_actions=18))
+    assert len(found.numbers["share_by_rank"]["visits"]["agent"]) == 18
+    assert png(found).startswith(b"\x89PNG")
 
 
 def result(success: list[int] | None, returns: list[float] | None = None, stage_length: int = 8) -> Evaluation:

@@ -45,10 +45,8 @@ def _reset_td_error(axes: list[Axes], numbers: Numbers) -> None:
     left.legend(frameon=False)
     share = numbers["reset_share"]
     right.plot(share["td_error"], share["share"], color=ORANGE, marker="o", markersize=4)
-    right.axhline(share["all"], color=GREY, linestyle="--", linewidth=1)
-    right.annotate(
-        "all steps", (1, share["all"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4"
-    )
+    right.axhline(share["all"], color=GREY, linestyle="--", linewidth=1, label="all steps")
+    right.legend(frameon=False)
     right.set_xlabel("TD error of the rollout (each point: a twentieth of the steps)")
     right.set_ylabel("share of resets")
     _percent(right)

@@ -84,8 +84,11 @@ def reset_depth(stages: Stages) -> Finding:
     by_depth = ", ".join(f"{_share(_mean(reset))} at depth {depth}" for depth, reset in enumerate(at, 1) if len(reset))
     here = (
         f"After a step to a new node, where MCTS would always reset, the agent resets "
-        f"{_estimated(leaf, uncertainty, '.0%')} of the time; by depth it resets after {by_depth or 'no steps'}, and "
+        f"{_estimated(leaf, uncertainty, '.0%')} of the time; by depth it resets after {by_depth}, and "
         f"{_share(forced)} of its rollouts go on to the limit of {limit}."
+        if math.isfinite(leaf)
+        else f"There is nothing to choose at new nodes: the depth limit is {limit}, and a stage has "
+        f"{stages.depth.shape[1]} imaginary steps."
     )
     return Finding(
         "reset-depth",
