@@ -11,7 +11,7 @@ import pytest
 import thinker
 from thinker.cli import COMMANDS, main
 
-NAMES = ("train", "eval", "watch", "demo", "plot", "improve", "runs", "bench", "levels")
+NAMES = ("train", "eval", "watch", "demo", "analyse", "plot", "improve", "runs", "bench", "levels")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

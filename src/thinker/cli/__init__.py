@@ -24,6 +24,7 @@ COMMANDS = {
     "eval": Command("thinker.cli.eval", "Eval", "evaluate a trained agent with more or less time to think"),
     "watch": Command("thinker.cli.watch", "Watch", "show the plans of a trained agent, as a page or a video"),
     "demo": Command("thinker.cli.demo", "Demo", "show the plans of an agent that comes with the package"),
+    "analyse": Command("thinker.cli.analyse", "Analyse", "report what a trained agent learned about planning"),
     "plot": Command("thinker.cli.plot", "Plot", "draw learning curves"),
     "improve": Command("thinker.cli.improve", "Improve", "compare learned and handcrafted searches, as in appendix H"),
     "runs": Command("thinker.cli.runs", "Runs", "list the training runs"),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
 from thinker.cli.options import RUNS, DeviceOption
 from thinker.cli.planners import PlannerName, check_budgets, planner_specs
+from thinker.cli.progress import Progress
 
 if TYPE_CHECKING:
     from thinker.planners import PlannerSpec
@@ -76,7 +74,7 @@ class Eval:
         run = load_run(RunFolder(self.root, self.run_name), device=self.device)
         results: list[tuple[Line, Evaluation]] = []
         lines = self._lines(run)
-        with _Progress(self.episodes, len(lines)) as progress:
+        with Progress(len(lines)) as progress:
             for line in lines:
                 result = evaluate_run(
                     run,
@@ -86,7 +84,7 @@ class Eval:
                     episodes=self.episodes,
                     greedy=self.greedy,
                     seed=self.seed,
-                    on_episodes=progress.line(_described(line)),
+                    on_episodes=progress.task(_described(line), self.episodes, "episodes"),
                 )
                 results.append((line, result))
 
@@ -131,51 +129,3 @@ def _described(line: Line) -> str:
         if hasattr(line.who, budget):
             return f"{line.name}, {budget} {getattr(line.who, budget)}"
     return line.name
-
-
-class _Progress:
-    """Episodes played so far, on standard error: a bar for each line in a terminal, else a line of text every minute.
-
-    In a terminal the bars disappear when everything is done.
-    """
-
-    _EVERY = 60.0  # seconds
-
-    def __init__(self, episodes: int, lines: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._console = Console(stderr=True)
-        self._episodes, self._lines = episodes, lines
-        self._number, self._printed = 0, time.monotonic()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"))
-        self._bars = Progress(
-            *columns,
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-
-    def __enter__(self) -> _Progress:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bars.stop()
-
-    def line(self, name: str) -> Callable[[int], None]:
-        """Begin the next line of the table; returns the function to call with the number of episodes played."""
-        self._number += 1
-        described = f"{self._number} of {self._lines}: {name}"
-        task = self._bars.add_task(described, total=self._episodes)
-
-        def played(count: int) -> None:
-            self._bars.update(task, completed=count)
-            if self._bars.disable and time.monotonic() - self._printed > self._EVERY:
-                self._printed = time.monotonic()
-                self._console.print(f"{described}: {count} of {self._episodes} episodes", highlight=False)
-
-        return played
