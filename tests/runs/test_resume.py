@@ -59,8 +59,9 @@ def test_training_the_model_beside_acting_changes_nothing(name):
         settings = tiny(name, threads=threads)
         assert settings.trains_model_concurrently == (threads == 2)
         run = advance(engine(settings), 8).run
-        assert run.trainer.trained_transitions > 0
-        states.append(bits(run.state_dict()))
+        state = run.state_dict()
+        assert state["trainer"]["trained_transitions"] > 0
+        states.append(bits(state))
     assert states[0] == states[1]
 
 

@@ -63,6 +63,7 @@ class NetworkActor:
             raise UserError("tree_mask_probability needs the tree at the start of a stage; use ThinkerEnv(copy=True)")
         self.network = network
         self.num_envs = env.num_envs
+        self._device = network.device
         self.greedy = greedy
         self._layout = env.layout
         self._stage_length = env.stage_length
@@ -84,7 +85,7 @@ class NetworkActor:
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
         """See `Actor`."""
-        device = self.network.device
+        device = self._device
         if self._trajectory is not None:
             self._trajectory.restart()
         self._memory = self.network.initial_memory(self.num_envs)
@@ -189,7 +190,7 @@ class NetworkActor:
         observation = dict(start.observation)
         if self.network.layout is not None:
             observation["tree"] = without_search(observation["tree"], self.network.layout)
-        uniform = torch.rand(self.num_envs, generator=self._generator).to(self.network.device)
+        uniform = torch.rand(self.num_envs, generator=self._generator).to(self._device)
         masked = uniform < self._tree_mask_probability  # [E]
 
         def choose(unsearched: Tensor, searched: Tensor) -> Tensor:
@@ -206,14 +207,14 @@ class NetworkActor:
         """The rewards [E, R] of a step, in the order of the network's ``reward_names``."""
         kinds = {"real": reward, "planning": info["planning_reward"]}
         columns = [kinds[name] for name in self.network.reward_names]
-        return torch.from_numpy(np.stack(columns, 1).astype(np.float32)).to(self.network.device)
+        return torch.from_numpy(np.stack(columns, 1).astype(np.float32)).to(self._device)
 
     @torch.no_grad()
     def _final_value(
         self, which: Tensor, observations: list[dict[str, Tensor]], last_action: Tensor, last_reward: Tensor
     ) -> Tensor:
         """Values [n, R] of the final observations of the environments ``which`` [n], as if their episodes continued."""
-        device = self.network.device
+        device = self._device
         observation = {key: torch.stack([one[key] for one in observations]) for key in observations[0]}
         given = AgentInput(
             observation=self._converted(observation),
@@ -234,7 +235,7 @@ class NetworkActor:
         return {**observation, "tree": convert_stage_length(observation["tree"], self._layout, known)}
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(self.network.device)
+        return torch.from_numpy(np.array(array)).to(self._device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current input, the memory and the generator; the learner saves the network."""
@@ -246,7 +247,7 @@ class NetworkActor:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """See `Actor`."""
-        device = self.network.device
+        device = self._device
         if self._trajectory is not None:
             self._trajectory.restart()
 

@@ -201,8 +201,8 @@ class ActorCriticLearner:
         losses = {
             "policy": total(policy_loss),
             **{f"entropy_{name}": -total(entropies[name]) for name in settings.entropy_costs()},
-            "features": total(output.features[:-1].square().sum(-1)),
-            "real_logits": total(output.logits[:-1].square().sum(-1) * real),
+            "features": total(output.features.square().sum(-1)[:-1]),
+            "real_logits": total(output.logits.square().sum(-1)[:-1] * real),
         }
         for column, name in enumerate(self.network.reward_names):
             losses[f"value_{name}"] = 0.5 * total(error[..., column].square())

@@ -11,6 +11,7 @@ from thinker.agents.network import INITIAL_HEAD_SCALE, LAST_IMAGINARY, AgentInpu
 from thinker.agents.tree_encoder import TreeEncoder, TreeOutput
 from thinker.augmented.representation import Layout
 from thinker.nn.blocks import initialise, one_hot_action
+from thinker.nn.pooling import mean_and_max
 from thinker.nn.scale import RunningScale
 
 LOWEST_LOG_POLICY = -6.0
@@ -70,9 +71,9 @@ class PerActionTreeEncoder(TreeEncoder):
         summary = self.summary(torch.cat((context, *self._global_features(tree)), 1)).relu_()  # [N, GLOBAL_WIDTH]
         encoded = self.first(per_action)  # [N, A, ACTION_WIDTH]
         encoded = encoded.add_(self.first_summary(summary).unsqueeze(1)).relu_()
-        pooled = torch.cat((summary, encoded.mean(1), encoded.amax(1)), 1)
+        pooled = torch.cat((summary, mean_and_max(encoded)), 1)
         encoded = self.second(encoded).add_(self.second_summary(pooled).unsqueeze(1)).relu_()
-        pooled = torch.cat((summary, encoded.mean(1), encoded.amax(1)), 1)
+        pooled = torch.cat((summary, mean_and_max(encoded)), 1)
         logits = self.logits(encoded).add_(self.prior_weight * log_policy)
         return TreeOutput(pooled, logits, memory)
 

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from thinker.nn.pooling import mean_and_max
+
 Layer = nn.Linear | nn.Conv2d
 """The layer inside residual blocks: linear for vectors, a 3x3 convolution for inputs with spatial positions."""
 
@@ -136,7 +138,7 @@ class GlobalBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x [B, channels, height, width], not activated, to the same shape."""
         active = x.relu()
-        pooled = torch.cat((active.mean((2, 3)), active.amax((2, 3))), 1)
+        pooled = mean_and_max(active.permute(0, 2, 3, 1).flatten(1, 2))  # a view in channels_last memory
         inner = self.first(active) + self.inject(pooled)[:, :, None, None]
         output: Tensor = self.second(inner.relu_())
         return output.add_(x)
@@ -214,7 +216,7 @@ class Predictor(nn.Module):
         if hidden.ndim > 2:
             features = hidden.permute(0, 2, 3, 1).flatten(1, 2)  # [B, positions, channels], free in channels_last
             pooled = self.positions == "pool"
-            hidden = torch.cat((features.mean(1), features.amax(1)), 1) if pooled else features.flatten(1)
+            hidden = mean_and_max(features) if pooled else features.flatten(1)
         hidden = self.combine(hidden)
         return dict(zip(self.outputs, self.output(hidden).split(tuple(self.outputs.values()), 1)))
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from thinker.nn.blocks import GlobalBlock
 from thinker.nn.encoder import Architecture
+from thinker.nn.pooling import mean_and_max
 from thinker.nn.sizes import TilesSize
 
 FEATURES = 128
@@ -34,7 +35,7 @@ class BoardFeatures(nn.Module):
         """Boards [B, *state_shape] to [B, FEATURES], activated."""
         state = state.to(self.combine.weight.dtype)
         x = self.blocks(self.encoder(state)).relu_().permute(0, 2, 3, 1).flatten(1, 2)  # [B, squares, channels]
-        parts = [x.mean(1), x.amax(1)]
+        parts = [mean_and_max(x)]
         if self.player_planes is not None:
             player = torch.stack([state[:, plane] for plane in self.player_planes]).sum(0)  # [B, height, width]
             parts.append((player.flatten(1).unsqueeze(1) @ x).squeeze(1))

@@ -13,6 +13,7 @@ from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
 from thinker.interfaces import Actor
 from thinker.planners import BasePolicy, PlannerActor, PlannerSpec
+from thinker.runs.engines.trainer_process import RemoteTrainer
 from thinker.runs.settings import Agent, AgentLearner, RunSettings, SearchSettings
 from thinker.runs.worker import Worker
 from thinker.world_model.spec import BuiltModel, NoModelSpec
@@ -41,16 +42,12 @@ class Run:
         self.device = device
         self.search = search  # as the agent needs it: stages of one step if it acts in the raw MDP
         self.model = model
+        self.trainer: ModelTrainer | RemoteTrainer | None = model.trainer  # None if the model is not learned
         self.agent = agent
         self.worker = worker
         self.real_steps = 0
         self.seconds = {"act": 0.0, "agent": 0.0, "wait": 0.0, "model": 0.0}
         self.core_seconds = 0.0  # time spent on training, summed over all cores; other processes do not change it
-
-    @property
-    def trainer(self) -> ModelTrainer | None:
-        """Trains the model; None if it is not learned."""
-        return self.model.trainer
 
     @property
     def learner(self) -> AgentLearner | None:

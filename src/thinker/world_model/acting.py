@@ -87,10 +87,7 @@ class ActingModel:
         self._predict_states = predict_states
         self.num_actions = acting.network.num_actions
         self.hidden_shape = acting.network.hidden_shape
-
-    @property
-    def device(self) -> torch.device:
-        return self._network.device
+        self.device = acting.network.device
 
     @torch.no_grad()
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:

@@ -32,6 +32,7 @@ class BoardModel:
         self._acting = acting
         self._network = acting.network
         self._predict_states = predict_states
+        self.device = acting.network.device
         self.num_actions = acting.network.num_actions
         self._capacity = capacity
         self._version = acting.version
@@ -43,10 +44,6 @@ class BoardModel:
         self._table = make_table(capacity, self._num_words, self.num_actions)
         self._features = torch.zeros(capacity, FEATURES)
         self._count = 0
-
-    @property
-    def device(self) -> torch.device:
-        return self._network.device
 
     @torch.no_grad()
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:

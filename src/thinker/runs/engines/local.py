@@ -1,18 +1,23 @@
 """The default engine: one process, synchronous and deterministic.
 
 The worker acts for an unroll and the agent learns from it; meanwhile the model is trained on the transitions collected
-before. Weights and transitions are exchanged only between unrolls, so there are no race conditions: the result of a run
-does not depend on the timing of the two threads.
+before: in a second thread, which hands the work over to a second process as soon as that has started. Weights and
+transitions are exchanged only between unrolls, so there are no race conditions: the result of a run depends neither on
+timing nor on where the model is trained.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from thinker.augmented import EndedEpisodes
+from thinker.runs.engines.trainer_process import RemoteTrainer, TrainerProcess
 from thinker.runs.run import Run
 from thinker.world_model.trainer import ModelTrainer
+
+Trainer = ModelTrainer | RemoteTrainer
 
 
 class LocalEngine:
@@ -23,18 +28,40 @@ class LocalEngine:
         # Trains the model while the worker acts; with one thread the model is trained afterwards.
         concurrently = run.settings.trains_model_concurrently
         self._background = ThreadPoolExecutor(1, "model-training") if concurrently else None
+        self._process: TrainerProcess | None = None  # waits for the trainer
+        if concurrently and isinstance(run.trainer, ModelTrainer) and RemoteTrainer.can_move(run.trainer):
+            self._process = TrainerProcess()
 
     def advance(self) -> tuple[EndedEpisodes, dict[str, float]]:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
-        start, trainer = time.process_time(), self.run.trainer
+        if self._process is not None and self._process.is_ready():
+            self._move_trainer(self._process)
+        start, trainer = self._core_seconds(), self.run.trainer
         if trainer is not None and self.run.real_steps < self.run.settings.exploration_steps:
             result = self._explore(trainer)
         else:
             result = self._train(trainer)
-        self.run.core_seconds += time.process_time() - start
+        self.run.core_seconds += self._core_seconds() - start
         return result
 
-    def _train(self, trainer: ModelTrainer | None) -> tuple[EndedEpisodes, dict[str, float]]:
+    def _move_trainer(self, process: TrainerProcess) -> None:
+        """Let ``process`` train the model, or the second thread as before if the model cannot be moved there."""
+        self._process = None
+        if isinstance(self.run.trainer, ModelTrainer):
+            try:
+                self.run.trainer = RemoteTrainer(process, self.run.trainer)
+            except Exception as error:  # nothing has changed
+                warnings.warn(
+                    f"the model is trained in a thread instead of a process of its own, which is slower: {error}. Are "
+                    f"all its classes defined in modules that can be imported, not in a script or notebook?",
+                    stacklevel=2,
+                )
+
+    def _core_seconds(self) -> float:
+        trainer = self.run.trainer
+        return time.process_time() + (trainer.core_seconds if isinstance(trainer, RemoteTrainer) else 0.0)
+
+    def _train(self, trainer: Trainer | None) -> tuple[EndedEpisodes, dict[str, float]]:
         run = self.run
         progress = min(run.real_steps / run.settings.total_steps, 1.0)
         training = None
@@ -64,7 +91,7 @@ class LocalEngine:
         run.seconds["wait"] += time.perf_counter() - learned
         return experience.episodes, metrics
 
-    def _explore(self, trainer: ModelTrainer) -> tuple[EndedEpisodes, dict[str, float]]:
+    def _explore(self, trainer: Trainer) -> tuple[EndedEpisodes, dict[str, float]]:
         """Random play, followed by training of the model on it."""
         run, settings = self.run, self.run.settings
         start = time.perf_counter()
@@ -83,7 +110,7 @@ class LocalEngine:
         run.seconds["model"] += trained - acted
         return experience.episodes, _with_model_prefix(metrics)
 
-    def _train_model(self, trainer: ModelTrainer) -> dict[str, float]:
+    def _train_model(self, trainer: Trainer) -> dict[str, float]:
         start = time.perf_counter()
         metrics = trainer.train(publish=False)
         self.run.seconds["model"] += time.perf_counter() - start
