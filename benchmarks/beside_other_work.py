@@ -41,6 +41,7 @@ def busy_loop() -> Iterator[None]:
 
 def real_steps_per_second(settings: RunSettings, seconds: float) -> float:
     engine = LocalEngine(build_run(settings))
+    engine.wait_for_process()
     for _ in range(2):  # until everything is compiled
         engine.advance()
     run, before = engine.run, engine.run.real_steps

@@ -74,7 +74,7 @@ def test_a_trainer_that_cannot_move_stays_and_a_warning_says_so():
 
     stays = engine(tiny("sokoban-quick", threads=2))
     stays.run.trainer.__class__ = Local
-    assert stays._process.is_ready(timeout=120)
+    stays.wait_for_process()
     with pytest.warns(UserWarning, match="trained in a thread"):
         advance(stays, 2)
     assert isinstance(stays.run.trainer, Local)
@@ -83,7 +83,7 @@ def test_a_trainer_that_cannot_move_stays_and_a_warning_says_so():
 
 def test_the_trainer_moves_as_soon_as_the_process_has_started():
     run = engine(tiny("sokoban-quick", threads=2))
-    assert run._process.is_ready(timeout=120)
+    run.wait_for_process()
     assert isinstance(advance(run, 1).run.trainer, RemoteTrainer)
 
 

@@ -39,6 +39,7 @@ def _bench(preset_name: str, options: BenchOptions, settings: RunSettings) -> No
         settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, training=training))
     run = build_run(dataclasses.replace(settings, exploration_steps=0))
     engine = LocalEngine(run)
+    engine.wait_for_process()
     for _ in range(3):  # until everything is compiled
         engine.advance()
     steps_before = run.real_steps

@@ -194,7 +194,7 @@ class RunSettings:
 
     @property
     def trains_model_concurrently(self) -> bool:
-        """Whether the model is trained in its own thread while the agent acts and learns."""
+        """Whether the model is trained in its own process or thread while the agent acts and learns."""
         return isinstance(self.model, LearnedSpec) and self.threads != 1
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,6 +32,11 @@ class LocalEngine:
         if concurrently and isinstance(run.trainer, ModelTrainer) and RemoteTrainer.can_move(run.trainer):
             self._process = TrainerProcess()
 
+    def wait_for_process(self, timeout: float = 60.0) -> None:
+        """Wait until the second process can take over, if there is one; for measurements."""
+        if self._process is not None:
+            self._process.is_ready(timeout)
+
     def advance(self) -> tuple[EndedEpisodes, dict[str, float]]:
         """Act for an unroll and train the agent on it; meanwhile train the model until its replay ratio is reached."""
         if self._process is not None and self._process.is_ready():
