@@ -90,7 +90,9 @@ class ThinkerNetwork(AgentNetwork):
 
         self.last_action_sizes = (num_actions, num_actions, 2)
         self.reward_scale = RunningScale(range(len(self.reward_names)))
-        self.tree = None if layout is None else _tree_encoder(tree_encoder, layout, width + 2 + len(self.reward_names))
+        self.tree = (
+            None if layout is None else _tree_encoder(tree_encoder, layout, size, width + 2 + len(self.reward_names))
+        )
         width += 0 if self.tree is None else self.tree.width
         width += sum(self.last_action_sizes) + len(self.reward_names)
         self.head_sizes = (num_actions, num_actions, 2, len(self.reward_names))
@@ -131,10 +133,10 @@ class ThinkerNetwork(AgentNetwork):
         self.reward_scale.update(flat.last_reward)
 
 
-def _tree_encoder(name: TreeEncoderName, layout: Layout, context_width: int) -> TreeEncoder:
+def _tree_encoder(name: TreeEncoderName, layout: Layout, size: NetworkSize, context_width: int) -> TreeEncoder:
     if name == "per-action":
         return PerActionTreeEncoder(layout, context_width)
-    return MLPTreeEncoder(layout) if name == "mlp" else RecurrentTreeEncoder(layout)
+    return MLPTreeEncoder(layout) if name == "mlp" else RecurrentTreeEncoder(layout, size)
 
 
 def _action_into(key: str, flat: AgentInput) -> Tensor:
@@ -151,7 +153,7 @@ class ThinkerAgentSpec(LearnedAgentSpec):
     """The agent that learns to plan. The defaults suit small boards on a laptop; see `paper_settings`."""
 
     tree_encoder: TreeEncoderName = "mlp"  # recurrent as in the paper, an MLP, or one network for each action alike
-    network_size: NetworkSize = "small"  # size of the encoders
+    network_size: NetworkSize = "small"  # size of the encoders and of the recurrent network
     planning_reward_scale: float = 1.0  # c^p at the start; 0 turns planning rewards off
     final_planning_reward_scale: float = 0.0  # c^p at the end, annealed linearly
     planning_reward_annealing: float = 1.0  # fraction of the run after which c^p stays at its final value

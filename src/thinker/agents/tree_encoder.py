@@ -9,12 +9,26 @@ import torch
 from torch import Tensor, nn
 
 from thinker.agents.network import AgentInput, Memory
+from thinker.agents.settings import NetworkSize
 from thinker.augmented.representation import Layout
 from thinker.nn.blocks import initialise
 from thinker.nn.lstm_attention import LSTMAttention
 from thinker.nn.scale import NOT_SCALED, RunningScale
 
-RECURRENT_WIDTH = 128
+
+class RecurrentSize(NamedTuple):
+    """The size of `RecurrentTreeEncoder`."""
+
+    width: int
+    heads: int
+    cells: int
+
+
+RECURRENT_SIZES: dict[NetworkSize, RecurrentSize] = {
+    "paper": RecurrentSize(128, 8, 3),
+    "small": RecurrentSize(64, 4, 2),
+}
+"""The steps of a recurrence cannot be computed together, so its time is in proportion to the number of cells."""
 
 
 class TreeOutput(NamedTuple):
@@ -105,12 +119,12 @@ class MLPTreeEncoder(_ScaledTree):
 class RecurrentTreeEncoder(_ScaledTree):
     """ "lstm-attention": a layer, the LSTM-attention network, which attends to the last two stages, and a layer."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, size: NetworkSize) -> None:
         super().__init__(layout)
-        self.width = RECURRENT_WIDTH
-        self.before = nn.Sequential(nn.Linear(layout.size, RECURRENT_WIDTH), nn.ReLU())
-        self.recurrent = LSTMAttention(RECURRENT_WIDTH, window=2 * layout.stage_length)
-        self.after = nn.Sequential(nn.Linear(RECURRENT_WIDTH, RECURRENT_WIDTH), nn.ReLU())
+        self.width, heads, cells = RECURRENT_SIZES[size]
+        self.before = nn.Sequential(nn.Linear(layout.size, self.width), nn.ReLU())
+        self.recurrent = LSTMAttention(self.width, heads, 2 * layout.stage_length, cells)
+        self.after = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
         initialise(self.before)
         initialise(self.after)
 
