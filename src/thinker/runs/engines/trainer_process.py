@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 
@@ -141,7 +141,7 @@ class RemoteTrainer:
         return result
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     """Do what is asked until ``requests`` ends."""
     _write(replies, "started")
     trainer: ModelTrainer | None = None
@@ -175,30 +175,30 @@ def _portable(error: Exception) -> Exception:
     return RuntimeError("".join(traceback.format_exception(error)))
 
 
-def _write(pipe: BinaryIO, message: Any) -> None:
+def _write(pipe: IO[bytes], message: Any) -> None:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little"))
     pipe.write(data)
     pipe.flush()
 
 
-def _read(pipe: BinaryIO) -> Any:
+def _read(pipe: IO[bytes]) -> Any:
     return pickle.loads(_read_bytes(pipe))
 
 
-def _read_bytes(pipe: BinaryIO) -> bytes:
+def _read_bytes(pipe: IO[bytes]) -> bytes:
     length = int.from_bytes(_exactly(pipe, _LENGTH_BYTES), "little")
     return _exactly(pipe, length)
 
 
-def _exactly(pipe: BinaryIO, length: int) -> bytes:
+def _exactly(pipe: IO[bytes], length: int) -> bytes:
     data = pipe.read(length)
     if len(data) < length:
         raise EOFError
     return data
 
 
-def _wait_for_start(replies: BinaryIO, started: threading.Event) -> None:
+def _wait_for_start(replies: IO[bytes], started: threading.Event) -> None:
     with contextlib.suppress(EOFError, ValueError, OSError):  # it ended before it had started
         _read(replies)
         started.set()
