@@ -36,7 +36,7 @@ class TrainerProcess:
     """A process that a trainer can move to, as soon as it has started."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", __spec__.name if __spec__ else __name__]
+        command = [sys.executable, "-m", __name__]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self._process.stdin is not None
