@@ -28,6 +28,10 @@ class Rows:
         """Write ``values`` [n, ...] to ``rows`` [n]."""
         self._storage.index_copy_(0, self._index(rows), self._to_storage(values).to(self._storage.dtype))
 
+    def write_from(self, first: int, values: Tensor) -> None:
+        """Write ``values`` [n, ...] to the n rows from ``first`` on."""
+        self._storage.narrow(0, first, len(values)).copy_(self._to_storage(values))
+
     def read(self, rows: np.ndarray) -> Tensor:
         """A new tensor [n, ...] with the given ``rows`` [n]."""
         values = self._storage.index_select(0, self._index(rows))

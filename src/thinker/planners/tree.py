@@ -60,8 +60,7 @@ class Leaves(NamedTuple):
     node: np.ndarray  # [B] int32    the node at which the simulation ends
     environment: np.ndarray  # [B] int32    pending: the search that it belongs to
     action: np.ndarray  # [B] int64    pending: the action to unroll
-    parent_row: np.ndarray  # [B] int64    pending: the hidden state to unroll from
-    row: np.ndarray  # [B] int64    pending: where the new hidden state is stored
+    parent_row: np.ndarray  # [B] int64    pending: the row of the hidden state to unroll from
 
 
 def make_tree(batch: int, num_actions: int, num_nodes: int) -> Tree:
@@ -92,7 +91,6 @@ def make_leaves(batch: int) -> Leaves:
         environment=np.zeros(batch, np.int32),
         action=np.zeros(batch, np.int64),
         parent_row=np.zeros(batch, np.int64),
-        row=np.zeros(batch, np.int64),
     )
 
 
@@ -111,7 +109,6 @@ def plant(tree: Tree, leaves: Leaves) -> int:
         tree.visits[b, ROOT] = 1
         leaves.node[b] = ROOT
         leaves.environment[b] = b
-        leaves.row[b] = b
     return tree.size.shape[0]
 
 
@@ -148,7 +145,6 @@ def _expand(
     leaves.environment[pending] = b
     leaves.action[pending] = action
     leaves.parent_row[pending] = row[b, above]
-    leaves.row[pending] = new_row
 
 
 @njit(cache=True, nogil=True)
@@ -214,6 +210,24 @@ def back_up(tree: Tree, leaves: Leaves, discount: float) -> None:
             node = above
 
 
+@njit(cache=True, nogil=True)
+def finish_simulation(
+    tree: Tree,
+    leaves: Leaves,
+    count: int,
+    new_reward: np.ndarray,
+    new_value: np.ndarray,
+    new_policy: np.ndarray,
+    new_termination: np.ndarray,
+    discount: float,
+) -> tuple[int, int]:
+    """`write_nodes`, then `back_up` if nothing is wrong: one call from Python, as calls cost more than small trees."""
+    problem, where = write_nodes(tree, leaves, count, new_reward, new_value, new_policy, new_termination)
+    if problem == ALL_RIGHT:
+        back_up(tree, leaves, discount)
+    return problem, where
+
+
 # ---------------------------------------------------------------------------------------------------------- pUCT
 
 
@@ -229,21 +243,49 @@ def _uniform(stream: np.ndarray, b: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _break_tie(scores: np.ndarray, action: int, noise: float, stream: np.ndarray, b: int) -> int:
+    """The best action after adding up to ``noise`` to all ``scores``, of which that of ``action`` is the highest."""
+    rivals = 0
+    for a in range(scores.shape[0]):
+        if scores[a] >= scores[action] - noise:
+            rivals += 1
+    if rivals == 1:
+        return action
+    least = scores[action] - noise
+    chosen = action
+    best = -np.inf
+    for a in range(scores.shape[0]):
+        if scores[a] >= least:
+            score = scores[a] + noise * _uniform(stream, b)
+            if score > best:
+                best = score
+                chosen = a
+    return chosen
+
+
+def prior_weights(simulations: int, exploration: float, base: float) -> np.ndarray:
+    """√N (exploration + ln((N + base + 1) / base)) for all numbers N of visits that occur, [simulations + 2]."""
+    visits = np.arange(simulations + 2, dtype=np.float64)
+    weights: np.ndarray = np.sqrt(visits) * (exploration + np.log((visits + base + 1) / base))
+    return weights
+
+
+@njit(cache=True, nogil=True)
 def select_by_puct(
     tree: Tree,
     leaves: Leaves,
     root_policy: np.ndarray,  # [B, A] float64  priors at the roots, with noise
     first_row: int,
     max_depth: int,
-    exploration: float,
-    exploration_base: float,
+    weight_of: np.ndarray,  # float64  of the priors by N(s), see `prior_weights`
     tie_noise: float,
     stream: np.ndarray,  # [B] uint64  random streams, advanced
+    scores: np.ndarray,  # [A] float64  scratch
 ) -> int:
     """Walk down all trees by pUCT, to a new node, a predicted end or ``max_depth``.
 
     The score of an action is Q, normalised by the range of the node's value and visited Qs (0 where not visited), plus
-    prior √N(s) / (1 + N(s, a)) (exploration + ln((N(s) + base + 1) / base)), plus up to ``tie_noise``.
+    prior weight(N(s)) / (1 + N(s, a)), plus up to ``tie_noise``, which is drawn only where it can make a difference.
 
     New nodes get the rows from ``first_row`` on; their number is returned.
     """
@@ -262,8 +304,7 @@ def select_by_puct(
                     low = min(low, q[b, node, a])
                     high = max(high, q[b, node, a])
             scale = 1.0 / max(high - low, SMALLEST_RANGE)
-            here = visits[b, node]
-            weight = math.sqrt(here) * (exploration + math.log((here + exploration_base + 1.0) / exploration_base))
+            weight = weight_of[visits[b, node]]
             action = 0
             best = -np.inf
             for a in range(num_actions):
@@ -271,11 +312,12 @@ def select_by_puct(
                 score = weight * prior / (1.0 + edge_visits[b, node, a])
                 if edge_visits[b, node, a] > 0:
                     score += (q[b, node, a] - low) * scale
-                if tie_noise > 0.0:
-                    score += tie_noise * _uniform(stream, b)
+                scores[a] = score
                 if score > best:
                     best = score
                     action = a
+            if tie_noise > 0.0:
+                action = _break_tie(scores, action, tie_noise, stream, b)
             below = child[b, node, action]
             if below == NO_NODE:
                 _expand(

@@ -43,16 +43,24 @@ class TreeSearch:
             if root.state is None:
                 raise UserError("keep_states is set, but this model does not predict states; leave it out")
             self._state = Rows(root.state, num_rows)
-        self._receive(root, trees.plant(self.tree, self.leaves), "root")
+        numbers = self._store(root, trees.plant(self.tree, self.leaves), "root")
+        self._check(trees.write_nodes(self.tree, self.leaves, self.batch, *numbers), "root")
 
     def run(self, select: Callable[[int], int]) -> None:
         """Run all simulations. ``select`` gets the number of the simulation, walks down all trees to ``leaves``, makes
         new nodes for rows from ``rows_used`` on, and returns how many the model must evaluate."""
-        for simulation in range(self.simulations):
-            count = select(simulation)
-            if count:
-                self._unroll(count)
-            trees.back_up(self.tree, self.leaves, self._discount)
+        leaves = self.leaves
+        none = np.empty(0, np.float32)
+        no_numbers = none, none, np.empty((0, self.num_actions), np.float32), none
+        with torch.no_grad():
+            for simulation in range(self.simulations):
+                count = select(simulation)
+                numbers = no_numbers
+                if count:
+                    hidden = self._hidden.read(leaves.parent_row[:count])
+                    action = torch.from_numpy(leaves.action[:count]).to(self._device)
+                    numbers = self._store(self._model.unroll(hidden, action), count, "unroll")
+                self._check(trees.finish_simulation(self.tree, leaves, count, *numbers, self._discount), "unroll")
 
     def result(self, action: np.ndarray, policy: np.ndarray) -> SearchResult:
         """The result of the search with the chosen ``action`` [B] and the improved ``policy`` [B, A]."""
@@ -78,16 +86,13 @@ class TreeSearch:
             ),
         )
 
-    def _unroll(self, count: int) -> None:
-        leaves = self.leaves
-        hidden = self._hidden.read(leaves.parent_row[:count])
-        action = torch.from_numpy(leaves.action[:count]).to(self._device)
-        with torch.no_grad():
-            output = self._model.unroll(hidden, action)
-        self._receive(output, count, "unroll")
+    def _store(
+        self, output: NodeOutput, count: int, call: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Check the shapes of the model's predictions for the first ``count`` leaves and store hidden states.
 
-    def _receive(self, output: NodeOutput, count: int, call: str) -> None:
-        """Check and store the model's predictions for the first ``count`` leaves."""
+        Returns reward, value, policy and termination as float32.
+        """
         state_shape = () if output.state is None else tuple(output.state.shape[1:])
         if self._state is not None:
             if output.state is None:
@@ -98,7 +103,15 @@ class TreeSearch:
         value, policy, reward, termination = checked_output(
             output, count, self.num_actions, self._hidden.shape, state_shape, call
         )
-        problem, where = trees.write_nodes(self.tree, self.leaves, count, reward, value, policy, termination)
+        self._hidden.write_from(self.rows_used, output.hidden)
+        if self._state is not None and output.state is not None:
+            self._state.write_from(self.rows_used, output.state)
+        self.rows_used += count
+        return reward, value, policy, termination
+
+    def _check(self, found: tuple[int, int], call: str) -> None:
+        """Raise an error if a kernel ``found`` something wrong with the model's predictions."""
+        problem, where = found
         if problem == trees.NOT_FINITE:
             raise not_finite(call, where)
         if problem == trees.NOT_A_POLICY:
@@ -107,11 +120,6 @@ class TreeSearch:
                 f"the model's {call}() returned the policy {node.tolist()} for environment {where}; it must contain "
                 f"probabilities that sum to 1, not logits"
             )
-        rows = self.leaves.row[:count]
-        self._hidden.write(rows, output.hidden)
-        if self._state is not None and output.state is not None:
-            self._state.write(rows, output.state)
-        self.rows_used += count
 
     def _states(self) -> np.ndarray | None:
         """The predicted states [B, N, ...]; zeros for nodes that do not exist."""
