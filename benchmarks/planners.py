@@ -7,8 +7,9 @@
 Both search the same model from the same roots, without noise: once a model of one small matrix multiplication, which
 costs next to nothing, and once a small network. mctx is compiled before it is timed. Times are processor time, the
 shortest of many searches, ours and mctx's in turns, so that other programs on the machine count as little as possible.
-The last lines let the planner act in Sokoban with the model of the preset `sokoban-quick` and with the recurrent
-network of `sokoban-dual`, and say which share of the time is not spent in the model's own calls.
+The last lines let the planner act in Sokoban with the untrained models of three presets, and say which share of the
+time is not spent in the model's own calls. The model of `sokoban-quick` computes every board once and finds the others
+in a table, so its calls are short; `sokoban-muzero` and `sokoban-dual` have networks that compute every node.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Timed:
 
     def __init__(self, model: Any) -> None:
         self._model, self.num_actions = model, model.num_actions
-        self.seconds, self.rows = 0.0, 0
+        self.seconds = 0.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -170,7 +171,6 @@ class Timed:
         start = time.process_time()
         output: NodeOutput = self._model.unroll(hidden, action)
         self.seconds += time.process_time() - start
-        self.rows += len(hidden)
         return output
 
 
@@ -179,27 +179,26 @@ def share_outside(run: Run, spec: planners.PlannerSpec, num_envs: int, real_step
     envs = run.settings.environment.held_out("validation", num_envs, num_envs)
     try:
         env = run.wrap(envs, stage_length=1)
-        actor = planners.PlannerActor(env, spec)
-        actor.begin(*env.reset())
-        model, whole, rows = Timed(env.model), 0.0, 0
+        env.reset()
+        model, whole, simulations = Timed(env.model), 0.0, 0
         for step in range(real_steps + 1):
             if step == 1:  # the first search compiles
-                model.seconds, whole, rows = 0.0, 0.0, 0
+                model.seconds, whole, simulations = 0.0, 0.0, 0
             start = time.process_time()
             result = spec.search(model, env.root_output, discount=env.discount, random=np.random.default_rng(step))
             whole += time.process_time() - start
-            rows += num_envs * result.simulations
+            simulations += num_envs * result.simulations
             env.step(torch.from_numpy(np.stack((result.action, np.zeros_like(result.action)), 1)))
     finally:
         envs.close()
-    return 1 - model.seconds / whole, rows / whole
+    return 1 - model.seconds / whole, simulations / whole
 
 
 def runs_of(options: argparse.Namespace) -> dict[str, Run]:
     """The runs whose models are searched, by name."""
     if options.run is not None:
         return {options.run: load_run(RunFolder(options.root, options.run), device="cpu")}
-    names = ("sokoban-quick", "sokoban-dual")
+    names = ("sokoban-quick", "sokoban-muzero", "sokoban-dual")
     return {f"{name}, untrained": thinker.build_run(thinker.preset(name), device="cpu") for name in names}
 
 

@@ -16,13 +16,26 @@ class Rows:
 
     def __init__(self, like: Tensor, num_rows: int) -> None:
         """Allocate zeros for rows of the same shape, dtype and device as those of ``like`` [B, ...]."""
-        self._channels_last = (
-            like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
-        )
+        self._channels_last = _is_channels_last(like)
         self.shape = like.shape[1:]
         stored = self._to_storage(like)
         self._storage = torch.zeros((num_rows, *stored.shape[1:]), dtype=like.dtype, device=like.device)
         self.device = like.device
+
+    def fits(self, like: Tensor, num_rows: int) -> bool:
+        """Whether ``num_rows`` rows like those of ``like`` [B, ...] can be stored here."""
+        return (
+            like.shape[1:] == self.shape
+            and like.dtype == self._storage.dtype
+            and like.device == self.device
+            and _is_channels_last(like) == self._channels_last
+            and len(self._storage) >= num_rows
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the storage."""
+        return self._storage.numel() * self._storage.element_size()
 
     def write(self, rows: np.ndarray, values: Tensor) -> None:
         """Write ``values`` [n, ...] to ``rows`` [n]."""
@@ -50,3 +63,7 @@ class Rows:
 
     def _index(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows).to(self.device)
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()

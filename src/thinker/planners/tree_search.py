@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from thinker.augmented import ROOT
 from thinker.augmented.checks import checked_output, not_finite
@@ -14,6 +16,10 @@ from thinker.errors import UserError
 from thinker.interfaces import NodeOutput, WorldModel
 from thinker.planners import tree as trees
 from thinker.planners.planner import SearchResult, SearchTree
+
+_MOST_SPARE_BYTES = 2**28
+_spare = threading.local()
+"""``rows``: the storage of the thread's last search for the next one, as memory that is new costs time to touch."""
 
 
 class TreeSearch:
@@ -37,7 +43,7 @@ class TreeSearch:
         self._model, self._discount = model, discount
         self._device = getattr(model, "device", root.hidden.device)
         num_rows = self.batch * (simulations + 1)
-        self._hidden = Rows(root.hidden, num_rows)
+        self._hidden = _rows(root.hidden, num_rows)
         self._state: Rows | None = None
         if keep_states:
             if root.state is None:
@@ -61,6 +67,8 @@ class TreeSearch:
                     action = torch.from_numpy(leaves.action[:count]).to(self._device)
                     numbers = self._store(self._model.unroll(hidden, action), count, "unroll")
                 self._check(trees.finish_simulation(self.tree, leaves, count, *numbers, self._discount), "unroll")
+        if self._hidden.num_bytes <= _MOST_SPARE_BYTES:
+            _spare.rows = self._hidden
 
     def result(self, action: np.ndarray, policy: np.ndarray) -> SearchResult:
         """The result of the search with the chosen ``action`` [B] and the improved ``policy`` [B, A]."""
@@ -129,3 +137,10 @@ class TreeSearch:
         states = states.reshape(*self.tree.row.shape, *states.shape[1:])
         states[self.tree.visits == 0] = 0
         return states
+
+
+def _rows(like: Tensor, num_rows: int) -> Rows:
+    """Storage for ``num_rows`` rows like those of ``like`` [B, ...]; what is in them is not defined."""
+    spare: Rows | None = getattr(_spare, "rows", None)
+    _spare.rows = None  # nobody else may use it during the search
+    return spare if spare is not None and spare.fits(like, num_rows) else Rows(like, num_rows)
