@@ -87,6 +87,31 @@ def test_an_agent_is_tested_with_more_and_less_time_to_think(words):
         assert 1 <= float(real_steps) <= 11
 
 
+def test_planners_are_evaluated_beside_the_agent(words):
+    planners = ("--planner", "mcts", "gumbel", "exhaustive", "random", "--simulations", 2, 5, "--depth", 2)
+    table = rows(words("eval", "quick", *planners, "--episodes", 4, "--device", "cpu"))
+    assert table[0][:2] == ["who", "K or simulations"]
+    budgets = [["mcts", "2"], ["mcts", "5"], ["gumbel", "2"], ["gumbel", "5"], ["exhaustive", "30 (depth 2)"]]
+    expected = [["agent", "3"], ["base-policy", "1"], *budgets, ["random", "2"], ["random", "5"]]
+    assert [row[:2] for row in table[1:]] == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "told"),
+    [
+        ("quick", ("--planner", "mcts", "--simulations", 0), "--simulations 0: it must be at least 1"),
+        ("quick", ("--planner", "exhaustive", "--depth", 0), "--depth 0: it must be at least 1"),
+        ("quick", ("--simulations", 5), "add --planner mcts"),
+        ("quick", ("--planner", "exhaustive", "--simulations", 5), "Exhaustive search has a --depth instead"),
+        ("quick", ("--planner", "mcts", "--depth", 2), "add --planner exhaustive"),
+        ("raw", ("--planner", "mcts"), "this run has no model, so a planner has nothing to search in"),
+    ],
+    ids=str,
+)
+def test_planners_without_a_budget_of_theirs_or_a_model_are_refused(words, run, options, told):
+    assert told in " ".join(words("eval", run, *options, status=1).split())
+
+
 def test_a_test_repeats_what_training_has_logged(words, root):
     summary = json.loads((root / "quick" / "summary.json").read_text())
     table = rows(words("eval", "quick", "--split", "validation", "--episodes", 12, "--who", "agent"))

@@ -61,6 +61,27 @@ def test_watch_hands_its_options_on(root, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("planner", "name", "simulations"),
+    [
+        (("mcts", "--simulations", 7), "MCTS", 7),
+        (("gumbel", "--simulations", 7), "GumbelMCTS", 7),
+        (("exhaustive", "--depth", 2), "Exhaustive", 30),
+        (("random", "--simulations", 7), "RandomSearch", 7),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_watch_shows_the_searches_of_planners(root, tmp_path, planner, name, simulations):
+    file = tmp_path / "r.json"
+    watch(root, "small", "--planner", *planner, "--episodes", 1, "--out", tmp_path / "p.html", "--recording", file)
+    recording = Recording.load(file)
+    assert (recording.planner.name, recording.planner.simulations) == (name, simulations)
+    for stage in recording.episodes[0].stages:
+        assert len(stage.steps) >= 1
+        assert 1 < len(stage.tree.parent) <= simulations + 1
+        assert stage.agent_policy is not None
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["small", "--episode", "seven"], "seven"),
@@ -71,6 +92,9 @@ def test_watch_hands_its_options_on(root, tmp_path):
         (["small", "--recording", "."], "this is a folder"),
         (["small", "--recording", "p.html"], "the same file"),
         (["smal"], "did you mean small"),
+        (["small", "--planner", "mcts", "--simulations", "0"], "--simulations 0: it must be at least 1"),
+        (["small", "--planner", "mcts", "--who", "base-policy"], "--planner replaces the agent; leave out --who"),
+        (["small", "--depth", "2"], "add --planner exhaustive"),
     ],
 )
 def test_mistakes_are_errors_of_the_user(root, tmp_path, monkeypatch, words, told):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from thinker.augmented.tree import NOTHING_WRONG, first_wrong_action
@@ -121,7 +122,10 @@ def checked_output(
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().contiguous().numpy()
+    if tensor.requires_grad or not tensor.is_cpu or tensor.dtype != torch.float32:
+        tensor = tensor.detach().float().cpu()
+    array: np.ndarray = tensor.contiguous().numpy()
+    return array
 
 
 def not_finite(call: str, environment: int) -> UserError:

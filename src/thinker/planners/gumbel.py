@@ -10,7 +10,7 @@ import numpy as np
 
 from thinker.augmented import ROOT, ThinkerEnv
 from thinker.interfaces import NodeOutput, WorldModel
-from thinker.planners import tree as trees
+from thinker.planners import selection
 from thinker.planners.actor import PlannerActor
 from thinker.planners.mcts import UNLIMITED
 from thinker.planners.planner import PlannerSpec, SearchResult, check_at_least, check_max_depth, make_spec
@@ -55,7 +55,7 @@ class GumbelMCTSSpec(PlannerSpec):
         """See `PlannerSpec`."""
         search = TreeSearch(model, root, simulations=self.simulations, discount=discount, keep_states=keep_states)
         shape = search.batch, search.num_actions
-        logits = np.log(np.maximum(search.tree.policy[:, ROOT], trees.SMALLEST_PROBABILITY).astype(np.float64))
+        logits = np.log(np.maximum(search.tree.policy[:, ROOT], selection.SMALLEST_PROBABILITY).astype(np.float64))
         perturbed = logits - logits.max(1, keepdims=True)
         if not greedy:
             perturbed += self.gumbel_scale * random.gumbel(size=shape)
@@ -64,14 +64,14 @@ class GumbelMCTSSpec(PlannerSpec):
         scratch = np.empty(search.num_actions)
 
         def select(simulation: int) -> int:
-            return trees.select_by_gumbel(
+            return selection.select_by_gumbel(
                 search.tree, search.leaves, perturbed, considered[simulation], search.rows_used, max_depth,
                 self.value_scale, self.visit_offset, scratch,
             )  # fmt: skip
 
         search.run(select)
         action, improved = np.empty(search.batch, np.int64), np.empty(shape)
-        trees.gumbel_decision(search.tree, perturbed, self.value_scale, self.visit_offset, action, improved)
+        selection.gumbel_decision(search.tree, perturbed, self.value_scale, self.visit_offset, action, improved)
         return search.result(action, improved)
 
 

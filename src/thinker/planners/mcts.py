@@ -10,7 +10,7 @@ import numpy as np
 from thinker.augmented import ROOT, ThinkerEnv
 from thinker.errors import UserError
 from thinker.interfaces import NodeOutput, WorldModel
-from thinker.planners import tree as trees
+from thinker.planners import selection
 from thinker.planners.actor import PlannerActor
 from thinker.planners.planner import PlannerSpec, SearchResult, check_at_least, check_max_depth, make_spec
 from thinker.planners.tree_search import TreeSearch
@@ -74,12 +74,13 @@ class MCTSSpec(PlannerSpec):
             prior = (1 - self.dirichlet_fraction) * prior + self.dirichlet_fraction * noise
         stream = random.integers(0, 2**64, search.batch, dtype=np.uint64)
         max_depth = UNLIMITED if self.max_depth is None else self.max_depth
+        weights = selection.prior_weights(self.simulations, self.exploration, self.exploration_base)
+        scratch = np.empty(search.num_actions)
 
         def select(simulation: int) -> int:
-            return trees.select_by_puct(
-                search.tree, search.leaves, prior, search.rows_used, max_depth,
-                self.exploration, self.exploration_base, self.tie_noise, stream,
-            )  # fmt: skip
+            return selection.select_by_puct(
+                search.tree, search.leaves, prior, search.rows_used, max_depth, weights, self.tie_noise, stream, scratch
+            )
 
         search.run(select)
         visits, q = search.tree.edge_visits[:, ROOT], search.tree.q[:, ROOT]

@@ -1,4 +1,4 @@
-"""The trees of a batch of searches as one structure of arrays, and the compiled kernels that select and back up.
+"""The trees of a batch of searches as one structure of arrays, and the compiled kernels that build and back up.
 
 The statistics follow mctx, DeepMind's batched search: a node's visits include its own expansion, its value is the mean
 of the model's value and of the returns of all simulations through it, and an edge's Q is the reward on it plus the
@@ -11,7 +11,6 @@ Numba counts references on every access to a field, which inside a loop costs mo
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +23,6 @@ ALL_RIGHT, NOT_FINITE, NOT_A_POLICY = 0, 1, 2
 """What `write_nodes` found in the model's output."""
 POLICY_TOLERANCE = 0.02
 """How far the sum of a policy may be from 1; networks in bfloat16 are not more exact than that."""
-SMALLEST_RANGE = 1e-8
-"""Ranges of Q smaller than this are not stretched to 0 .. 1 when values are normalised."""
-SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-"""Instead of 0 where a probability is needed as a logit."""
-LOWEST_SCORE = -1e9
-"""Bound for the scores of considered actions, so that they exceed those of actions that are not considered."""
 
 
 class Tree(NamedTuple):
@@ -60,8 +53,7 @@ class Leaves(NamedTuple):
     node: np.ndarray  # [B] int32    the node at which the simulation ends
     environment: np.ndarray  # [B] int32    pending: the search that it belongs to
     action: np.ndarray  # [B] int64    pending: the action to unroll
-    parent_row: np.ndarray  # [B] int64    pending: the hidden state to unroll from
-    row: np.ndarray  # [B] int64    pending: where the new hidden state is stored
+    parent_row: np.ndarray  # [B] int64    pending: the row of the hidden state to unroll from
 
 
 def make_tree(batch: int, num_actions: int, num_nodes: int) -> Tree:
@@ -92,7 +84,6 @@ def make_leaves(batch: int) -> Leaves:
         environment=np.zeros(batch, np.int32),
         action=np.zeros(batch, np.int64),
         parent_row=np.zeros(batch, np.int64),
-        row=np.zeros(batch, np.int64),
     )
 
 
@@ -111,44 +102,7 @@ def plant(tree: Tree, leaves: Leaves) -> int:
         tree.visits[b, ROOT] = 1
         leaves.node[b] = ROOT
         leaves.environment[b] = b
-        leaves.row[b] = b
     return tree.size.shape[0]
-
-
-@njit(cache=True, nogil=True)
-def _expand(
-    size: np.ndarray,
-    parent: np.ndarray,
-    action_into: np.ndarray,
-    depth: np.ndarray,
-    child: np.ndarray,
-    row: np.ndarray,
-    edge_visits: np.ndarray,
-    q: np.ndarray,
-    leaves: Leaves,
-    b: int,
-    above: int,
-    action: int,
-    pending: int,
-    new_row: int,
-) -> None:
-    """Make the child of node ``above`` for ``action`` in tree ``b``, to be evaluated; arrays as in `Tree`."""
-    node = size[b]
-    size[b] += 1
-    child[b, above, action] = node
-    parent[b, node] = above
-    action_into[b, node] = action
-    depth[b, node] = depth[b, above] + 1
-    row[b, node] = new_row
-    for a in range(child.shape[2]):
-        child[b, node, a] = NO_NODE
-        edge_visits[b, node, a] = 0
-        q[b, node, a] = 0.0
-    leaves.node[b] = node
-    leaves.environment[pending] = b
-    leaves.action[pending] = action
-    leaves.parent_row[pending] = row[b, above]
-    leaves.row[pending] = new_row
 
 
 @njit(cache=True, nogil=True)
@@ -214,231 +168,19 @@ def back_up(tree: Tree, leaves: Leaves, discount: float) -> None:
             node = above
 
 
-# ---------------------------------------------------------------------------------------------------------- pUCT
-
-
 @njit(cache=True, nogil=True)
-def _uniform(stream: np.ndarray, b: int) -> float:
-    """The next number in [0, 1) of the random stream ``b`` (SplitMix64)."""
-    stream[b] += np.uint64(0x9E3779B97F4A7C15)
-    x = stream[b]
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return float(x >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@njit(cache=True, nogil=True)
-def select_by_puct(
+def finish_simulation(
     tree: Tree,
     leaves: Leaves,
-    root_policy: np.ndarray,  # [B, A] float64  priors at the roots, with noise
-    first_row: int,
-    max_depth: int,
-    exploration: float,
-    exploration_base: float,
-    tie_noise: float,
-    stream: np.ndarray,  # [B] uint64  random streams, advanced
-) -> int:
-    """Walk down all trees by pUCT, to a new node, a predicted end or ``max_depth``.
-
-    The score of an action is Q, normalised by the range of the node's value and visited Qs (0 where not visited), plus
-    prior √N(s) / (1 + N(s, a)) (exploration + ln((N(s) + base + 1) / base)), plus up to ``tie_noise``.
-
-    New nodes get the rows from ``first_row`` on; their number is returned.
-    """
-    size, parent, action_into, depth = tree.size, tree.parent, tree.action, tree.depth
-    child, row, policy, ended = tree.child, tree.row, tree.policy, tree.ended
-    visits, mean_return, edge_visits, q = tree.visits, tree.mean_return, tree.edge_visits, tree.q
-    leaf = leaves.node
-    num_actions = child.shape[2]
-    count = 0
-    for b in range(size.shape[0]):
-        node = ROOT
-        while True:
-            low = high = mean_return[b, node]
-            for a in range(num_actions):
-                if edge_visits[b, node, a] > 0:
-                    low = min(low, q[b, node, a])
-                    high = max(high, q[b, node, a])
-            scale = 1.0 / max(high - low, SMALLEST_RANGE)
-            here = visits[b, node]
-            weight = math.sqrt(here) * (exploration + math.log((here + exploration_base + 1.0) / exploration_base))
-            action = 0
-            best = -np.inf
-            for a in range(num_actions):
-                prior = root_policy[b, a] if node == ROOT else policy[b, node, a]
-                score = weight * prior / (1.0 + edge_visits[b, node, a])
-                if edge_visits[b, node, a] > 0:
-                    score += (q[b, node, a] - low) * scale
-                if tie_noise > 0.0:
-                    score += tie_noise * _uniform(stream, b)
-                if score > best:
-                    best = score
-                    action = a
-            below = child[b, node, action]
-            if below == NO_NODE:
-                _expand(
-                    size, parent, action_into, depth, child, row, edge_visits, q,
-                    leaves, b, node, action, count, first_row + count,
-                )  # fmt: skip
-                count += 1
-                break
-            node = below
-            if ended[b, node] or depth[b, node] >= max_depth:
-                leaf[b] = node
-                break
-    return count
-
-
-# -------------------------------------------------------------------------------------------------------- Gumbel
-
-
-@njit(cache=True, nogil=True)
-def _complete_q(
-    policy: np.ndarray,
-    value: np.ndarray,
-    edge_visits: np.ndarray,
-    q: np.ndarray,
-    b: int,
-    node: int,
-    value_scale: float,
-    visit_offset: float,
-    out: np.ndarray,  # [A]
-) -> int:
-    """σ of the completed Qs of ``node`` in tree ``b``, written to ``out``; returns the sum of its edges' visits.
-
-    Actions that were not visited get the mixed value: the model's value of the node, averaged with the visited Qs
-    weighted by their priors. Then all are stretched to 0 .. 1 and multiplied by ``value_scale`` and ``visit_offset``
-    plus the largest number of visits.
-    """
-    num_actions = policy.shape[2]
-    total = 0
-    largest = 0
-    visited_prior = 0.0
-    visited_q = 0.0
-    for a in range(num_actions):
-        here = edge_visits[b, node, a]
-        if here > 0:
-            prior = max(float(policy[b, node, a]), SMALLEST_PROBABILITY)
-            visited_prior += prior
-            visited_q += prior * q[b, node, a]
-        total += here
-        largest = max(largest, here)
-    mixed = value[b, node]
-    if total > 0:
-        mixed = (mixed + total * visited_q / visited_prior) / (total + 1.0)
-    low = high = q[b, node, 0] if edge_visits[b, node, 0] > 0 else mixed
-    for a in range(num_actions):
-        out[a] = q[b, node, a] if edge_visits[b, node, a] > 0 else mixed
-        low = min(low, out[a])
-        high = max(high, out[a])
-    scale = (visit_offset + largest) * value_scale / max(high - low, SMALLEST_RANGE)
-    for a in range(num_actions):
-        out[a] = (out[a] - low) * scale
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _improve(policy: np.ndarray, b: int, node: int, scores: np.ndarray) -> None:
-    """Replace σ(q) [A] in ``scores`` by softmax(logits + σ(q)), the improved policy of ``node`` in tree ``b``."""
-    highest = scores[0]
-    for a in range(scores.shape[0]):
-        highest = max(highest, scores[a])
-    total = 0.0
-    for a in range(scores.shape[0]):
-        scores[a] = max(float(policy[b, node, a]), SMALLEST_PROBABILITY) * math.exp(scores[a] - highest)
-        total += scores[a]
-    for a in range(scores.shape[0]):
-        scores[a] /= total
-
-
-@njit(cache=True, nogil=True)
-def _best_considered(
-    perturbed: np.ndarray, edge_visits: np.ndarray, b: int, considered_visits: int, scores: np.ndarray
-) -> int:
-    """The best of the root's actions with ``considered_visits`` visits, by Gumbel noise plus logit plus σ(q)."""
-    action = 0
-    best = -np.inf
-    for a in range(scores.shape[0]):
-        if edge_visits[b, ROOT, a] == considered_visits:
-            score = max(perturbed[b, a] + scores[a], LOWEST_SCORE)
-            if score > best:
-                best = score
-                action = a
-    return action
-
-
-@njit(cache=True, nogil=True)
-def select_by_gumbel(
-    tree: Tree,
-    leaves: Leaves,
-    perturbed: np.ndarray,  # [B, A] float64  Gumbel noise plus logits of the roots
-    considered_visits: int,
-    first_row: int,
-    max_depth: int,
-    value_scale: float,
-    visit_offset: float,
-    scratch: np.ndarray,  # [A] float64
-) -> int:
-    """Walk down all trees as Gumbel MuZero does, to a new node, a predicted end or ``max_depth``.
-
-    At the roots: the best of the actions that sequential halving considers, those with ``considered_visits`` visits.
-    Below: the action whose share of visits is furthest below its probability in the improved policy.
-
-    New nodes get the rows from ``first_row`` on; their number is returned.
-    """
-    size, parent, action_into, depth = tree.size, tree.parent, tree.action, tree.depth
-    child, row, policy, value, ended = tree.child, tree.row, tree.policy, tree.value, tree.ended
-    edge_visits, q = tree.edge_visits, tree.q
-    leaf = leaves.node
-    count = 0
-    for b in range(size.shape[0]):
-        node = ROOT
-        while True:
-            total = _complete_q(policy, value, edge_visits, q, b, node, value_scale, visit_offset, scratch)
-            if node == ROOT:
-                action = _best_considered(perturbed, edge_visits, b, considered_visits, scratch)
-            else:
-                _improve(policy, b, node, scratch)
-                action = 0
-                best = -np.inf
-                for a in range(scratch.shape[0]):
-                    score = scratch[a] - edge_visits[b, node, a] / (1.0 + total)
-                    if score > best:
-                        best = score
-                        action = a
-            below = child[b, node, action]
-            if below == NO_NODE:
-                _expand(
-                    size, parent, action_into, depth, child, row, edge_visits, q,
-                    leaves, b, node, action, count, first_row + count,
-                )  # fmt: skip
-                count += 1
-                break
-            node = below
-            if ended[b, node] or depth[b, node] >= max_depth:
-                leaf[b] = node
-                break
-    return count
-
-
-@njit(cache=True, nogil=True)
-def gumbel_decision(
-    tree: Tree,
-    perturbed: np.ndarray,  # [B, A] float64
-    value_scale: float,
-    visit_offset: float,
-    action: np.ndarray,  # [B] int64  out: the best of the most visited actions
-    improved: np.ndarray,  # [B, A] float64  out: the improved policy
-) -> None:
-    """What Gumbel MuZero does at the roots after the last simulation."""
-    policy, value, edge_visits, q = tree.policy, tree.value, tree.edge_visits, tree.q
-    for b in range(action.shape[0]):
-        scores = improved[b]
-        _complete_q(policy, value, edge_visits, q, b, ROOT, value_scale, visit_offset, scores)
-        largest = 0
-        for a in range(scores.shape[0]):
-            largest = max(largest, edge_visits[b, ROOT, a])
-        action[b] = _best_considered(perturbed, edge_visits, b, largest, scores)
-        _improve(policy, b, ROOT, scores)
+    count: int,
+    new_reward: np.ndarray,
+    new_value: np.ndarray,
+    new_policy: np.ndarray,
+    new_termination: np.ndarray,
+    discount: float,
+) -> tuple[int, int]:
+    """`write_nodes`, then `back_up` if nothing is wrong: one call from Python, as calls cost more than small trees."""
+    problem, where = write_nodes(tree, leaves, count, new_reward, new_value, new_policy, new_termination)
+    if problem == ALL_RIGHT:
+        back_up(tree, leaves, discount)
+    return problem, where
