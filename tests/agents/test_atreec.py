@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from tests.agents.support import CPU
 from tests.agents.test_learning import SETTINGS, learned_return
 from tests.fakes import NUM_ACTIONS, KeyEnvs, NoiseEnvs, noise_env, raw_env
 from thinker.agents import ATreeCSpec
-from thinker.agents.atreec import Transition, soft_backup
+from thinker.agents.atreec import Transition, normalised, soft_backup
 from thinker.augmented import collect
 from thinker.errors import UserError
 
@@ -89,7 +88,7 @@ def test_a_weight_of_0_looks_one_step_ahead_and_a_tree_of_depth_1_needs_no_backu
 
 
 @pytest.mark.parametrize("sees", ["intermediate", "state"])
-def test_a_transition_is_a_shared_and_an_actions_residual_step_to_a_state_of_length_1(sees):
+def test_a_transition_is_a_shared_and_an_actions_residual_step_to_a_normalised_state(sees):
     transition = Transition(6, 3, sees)
     state = torch.randn(5, 6)
     found = transition(state)
@@ -99,13 +98,13 @@ def test_a_transition_is_a_shared_and_an_actions_residual_step_to_a_state_of_len
         for action in range(3):
             weight = transition.by_action.weight[action * 6 : action * 6 + 6]
             after = middle + torch.tanh(weight @ (middle if sees == "intermediate" else state[n]))
-            torch.testing.assert_close(found[n, action], after / after.norm())
+            torch.testing.assert_close(found[n, action], after / after.norm() * 6**0.5)
 
 
 def test_nodes_of_the_tree_are_what_their_actions_lead_to_one_after_another():
     agent, _, _ = played(depth=3)
     network = agent.network
-    state = functional.normalize(torch.randn(2, network.encoder.width), dim=1)
+    state = normalised(torch.randn(2, network.encoder.width))
     rewards, values = network.expand(state)
     assert [tuple(x.shape) for x in rewards] == [tuple(x.shape) for x in values] == [(2, 3), (2, 9), (2, 27)]
     for path in [(0, 0, 0), (2, 0, 1), (1, 2, 2)]:
@@ -124,7 +123,7 @@ def test_the_policy_is_the_softmax_of_the_roots_q_and_the_critic_sees_only_the_s
         output, _ = network(unroll.given, {})
         given = unroll.given
         encoded = network.encoder(given.observation["real_state"].flatten(0, 1), given.last_action[..., 0].flatten())
-        state = functional.normalize(encoded, dim=1)
+        state = normalised(encoded)
         q = soft_backup(*network.expand(state), 0.9, 0.6)  # the environment's discount
         torch.testing.assert_close(output.logits.flatten(0, 1), q)
         torch.testing.assert_close(output.value.flatten(0, 1), network.critic(state))

@@ -12,7 +12,7 @@ from tests.agents.support import CPU, as_if_learned
 from tests.agents.test_learning import SETTINGS, learned_return
 from tests.fakes import NUM_ACTIONS, FakeModel, NoiseModel, SameStepEnvs, noise_env
 from thinker.agents import I2ASpec
-from thinker.agents.i2a import imagine
+from thinker.agents.i2a import distinct, imagine
 from thinker.augmented import ThinkerEnv, collect
 from thinker.errors import UserError
 from thinker.interfaces import NodeOutput
@@ -146,6 +146,17 @@ def test_rollouts_are_read_from_the_last_step_to_the_first():
                 frame = network.frames(states[n, action, step : step + 1])
                 memory = cell(torch.cat((frame, rewards[n, action, step].view(1, 1)), 1), memory)
             torch.testing.assert_close(found[n, action], memory[0][0])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int16, torch.float32, torch.float64], ids=str)
+def test_equal_states_share_a_number_and_others_do_not(dtype):
+    states = torch.randint(0, 2, (200, 2, 3)).to(dtype)  # 64 different ones
+    rows, number = distinct(states)
+    assert torch.equal(states[rows][number], states)
+    assert len(rows) == len({tuple(state.flatten().tolist()) for state in states})
+    steps = torch.stack((states[0], states[0], states[0])).double()
+    steps[:, 0, 0] = torch.tensor([1.0, 2.0, 1.0 + 1e-15])  # differences in one bit each
+    assert len(distinct(steps)[0]) == 3
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 16, 16), (16, 16, 3)], ids=str)

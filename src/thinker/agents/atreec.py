@@ -7,6 +7,7 @@ a loss along the actions that were taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -58,8 +59,13 @@ def soft_backup(
     return rewards[0] + discount * backed_up
 
 
+def normalised(state: Tensor) -> Tensor:
+    """States [..., width] scaled to length √width, so that their numbers have the size 1 whatever the width."""
+    return functional.normalize(state, dim=-1) * math.sqrt(state.shape[-1])
+
+
 class Transition(nn.Module):
-    """States [..., width] to the states [..., A, width] after every action, of length 1.
+    """Normalised states [..., width] to those after every action, [..., A, width].
 
     A part that all actions share, z' = z + tanh(W z + b), then one for each action, z_a = z' + tanh(W_a z') or, with
     ``sees="state"``, z_a = z' + tanh(W_a z).
@@ -75,7 +81,7 @@ class Transition(nn.Module):
         intermediate = state + self.shared(state).tanh()
         seen = intermediate if self.sees == "intermediate" else state
         change = self.by_action(seen).tanh().unflatten(-1, (self.num_actions, -1))
-        return functional.normalize(intermediate.unsqueeze(-2) + change, dim=-1)
+        return normalised(intermediate.unsqueeze(-2) + change)
 
 
 class ATreeCNetwork(AgentNetwork):
@@ -126,7 +132,7 @@ class ATreeCNetwork(AgentNetwork):
         leading = given.episode_start.shape
         flat = given.map(lambda x: x.flatten(0, 1))
         encoded = self.encoder(flat.observation["real_state"], flat.last_action[:, LAST_REAL])
-        state = functional.normalize(encoded, dim=1)
+        state = normalised(encoded)
         rewards, values = self.expand(state)
         logits = soft_backup(rewards, values, self.discount, self.backup_weight)
         reset_logits = logits.new_zeros(len(logits), 2)

@@ -46,6 +46,19 @@ STATES, REWARDS = "rollout_state", "rollout_reward"
 """Keys of the rollouts in the network's observation."""
 
 
+def distinct(states: Tensor) -> tuple[Tensor, Tensor]:
+    """The m different ones of ``states`` [n, ...]: the rows [m] of one of each, and each state's number [n] among them.
+
+    States are compared by 64-bit hashes.
+    """
+    bytes_ = states.flatten(1).contiguous().view(torch.uint8)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(-(2**62), 2**62, bytes_.shape[1:], generator=generator).to(bytes_.device)
+    hashes, number = (bytes_.long() @ weights).unique(return_inverse=True)
+    rows = torch.empty(len(hashes), dtype=torch.int64, device=states.device)
+    return rows.scatter_(0, number, torch.arange(len(number), device=states.device)), number
+
+
 class FrameEncoder(nn.Module):
     """A small network from one state, real or imagined, to a vector of ``width`` features."""
 
@@ -147,7 +160,8 @@ class I2ANetwork(AgentNetwork):
     def encode_rollouts(self, states: Tensor, rewards: Tensor) -> Tensor:
         """Rollouts, states [N, A, length, ...] and rewards [N, A, length], to their encodings [N, A, width]."""
         leading = rewards.shape[:2]
-        frames = self.frames(states.flatten(0, 2)).unflatten(0, (-1, self.length))  # [N * A, length, width]
+        rows, number = distinct(states.flatten(0, 2))  # different paths often lead to the same state
+        frames = self.frames(states.flatten(0, 2)[rows]).index_select(0, number).unflatten(0, (-1, self.length))
         scaled = self.reward_scale(rewards.flatten(0, 1).unsqueeze(2))
         steps = torch.cat((frames, scaled), 2).flip(1).transpose(0, 1)  # the last step first
         _, (encoding, _) = self.rollout_encoder(steps.contiguous())

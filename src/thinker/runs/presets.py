@@ -113,13 +113,15 @@ def sokoban_i2a() -> RunSettings:
         sokoban_raw(),
         exploration_steps=12_000,  # of random play, which teaches the model nearly everything
         model=BoardModelSpec(training=training, replay_capacity=20_000, augmentation="symmetries"),
-        agent=I2ASpec(rollout_width=64, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95),
+        agent=I2ASpec(
+            network_size="board", rollout_width=64, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
+        ),
     )
 
 
 def sokoban_atreec() -> RunSettings:
     """ATreeC on the levels of `sokoban-quick`: the actor-critic of `sokoban-raw` with a tree inside its network."""
-    agent = ATreeCSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95)
+    agent = ATreeCSpec(network_size="board", unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
