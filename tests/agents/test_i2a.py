@@ -155,7 +155,7 @@ def test_equal_states_share_a_number_and_others_do_not(dtype):
     assert torch.equal(states[rows][number], states)
     assert len(rows) == len({tuple(state.flatten().tolist()) for state in states})
     steps = torch.stack((states[0], states[0], states[0])).double()
-    steps[:, 0, 0] = torch.tensor([1.0, 2.0, 1.0 + 1e-15])  # differences in one bit each
+    steps[:, 0, 0] = torch.tensor([1.0, 2.0, 1.0 + 1e-15], dtype=torch.float64)  # differences in one bit each
     assert len(distinct(steps)[0]) == 3
 
 

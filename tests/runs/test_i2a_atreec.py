@@ -30,7 +30,13 @@ def kinds() -> dict[str, RunSettings]:
         "i2a board": i2a,
         "i2a dual": dataclasses.replace(i2a, model=DualModelSpec(training=i2a.model.training, replay_capacity=2_000)),
         "i2a simulator": dataclasses.replace(i2a, model=SimulatorSpec(), exploration_steps=0),
-        "i2a copies": dataclasses.replace(i2a, environment=cartpole, model=SimulatorSpec(), exploration_steps=0),
+        "i2a copies": dataclasses.replace(
+            i2a,
+            environment=cartpole,
+            model=SimulatorSpec(),
+            exploration_steps=0,
+            agent=dataclasses.replace(i2a.agent, network_size="small"),
+        ),
     }
 
 

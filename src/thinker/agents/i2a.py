@@ -236,6 +236,7 @@ class ImaginingActor(NetworkActor):
         super().__init__(network, env, **options)
         self._env = env
         self._last_value = torch.zeros(0)
+        self._before_imagining = self._generator.get_state()
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:
         """See `Actor`."""
@@ -253,6 +254,7 @@ class ImaginingActor(NetworkActor):
 
     def _with_rollouts(self, observation: dict[str, Tensor]) -> dict[str, Tensor]:
         env, device = self._env, self.network.device
+        self._before_imagining = self._generator.get_state()
         states, rewards = imagine(env.model, env.root_output, self._rollout_action, self.network.length)
         return {"real_state": observation["real_state"], STATES: states.to(device), REWARDS: rewards.to(device)}
 
@@ -268,6 +270,21 @@ class ImaginingActor(NetworkActor):
     ) -> Tensor:
         difference = self._last_value[which] - last_reward[which]
         return difference / self._env.discount if self._env.discount > 0 else torch.zeros_like(difference)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See `NetworkActor`."""
+        return {**super().state_dict(), "before_imagining": self._before_imagining}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """See `Actor`. The environments must have been restored.
+
+        The rollouts are loaded, and imagined once more for the sake of models that remember what they have computed:
+        rounding depends on what they compute together.
+        """
+        super().load_state_dict(state)
+        self._generator.set_state(state["before_imagining"].cpu())
+        self._with_rollouts(self.given.observation)
+        self._generator.set_state(state["generator"].cpu())
 
 
 @dataclass(frozen=True)
