@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.nn import functional
 
 from thinker.agents.actor import NetworkActor
 from thinker.agents.encoders import RawNetworkSize, Vector, raw_encoder
@@ -52,9 +53,11 @@ def distinct(states: Tensor) -> tuple[Tensor, Tensor]:
     States are compared by 64-bit hashes.
     """
     bytes_ = states.flatten(1).contiguous().view(torch.uint8)
+    words = functional.pad(bytes_, (0, -bytes_.shape[1] % 4)).view(torch.int32)
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randint(-(2**62), 2**62, bytes_.shape[1:], generator=generator).to(bytes_.device)
-    hashes, number = (bytes_.long() @ weights).unique(return_inverse=True)
+    weights = torch.randint(-(2**62), 2**62, words.shape[1:], generator=generator).to(words.device)
+    # Not a product of matrices, which CUDA does not have for integers
+    hashes, number = (words * weights).sum(1).unique(return_inverse=True)
     rows = torch.empty(len(hashes), dtype=torch.int64, device=states.device)
     return rows.scatter_(0, number, torch.arange(len(number), device=states.device)), number
 
@@ -201,7 +204,7 @@ def imagine(
     rows = torch.arange(count, device=states.device)  # the rollouts that have not ended
     hidden, action = root.hidden.repeat_interleave(num_actions, 0), rows % num_actions
     for step in range(length):
-        output = model.unroll(hidden, action.to(hidden.device))
+        output = model.unroll(hidden, action.to(getattr(model, "device", hidden.device)))
         _, _, reward, termination = checked_output(output, len(rows), num_actions, hidden_shape, shape, "unroll")
         if output.state is None:
             raise UserError("the model's unroll() predicted no states, but its root() did; it must do both or none")
