@@ -79,6 +79,14 @@ def test_a_run_on_a_gpu_mixes_no_devices_and_equals_one_on_the_cpu(preset, tmp_p
         assert one.tolist() == other.tolist()
 
 
+@pytest.mark.slow
+def test_an_agent_that_imagines_by_itself_mixes_no_devices(tmp_path):
+    """Its numbers are not quite the CPU's, where PyTorch computes an LSTM in another way."""
+    with fake_cuda():
+        weights, _ = played("sokoban-i2a", "cuda", tmp_path)
+    assert all(torch.isfinite(tensor).all() for tensor in weights.values() if tensor.is_floating_point())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_run_on_a_real_gpu_trains_and_resumes(tmp_path):
     weights, _ = played("cartpole", "cuda", tmp_path)

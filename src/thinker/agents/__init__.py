@@ -1,6 +1,8 @@
 """Learned agents: one file per architecture, and the actor-critic that trains them (section 5, appendices C, D, G)."""
 
 from thinker.agents.actor import NetworkActor
+from thinker.agents.atreec import ATreeCNetwork, ATreeCSpec
+from thinker.agents.i2a import I2ANetwork, I2ASpec
 from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.learner import ActorCriticLearner, NotFiniteError
 from thinker.agents.network import AgentInput, AgentNetwork, AgentOutput, Memory
@@ -11,10 +13,14 @@ from thinker.agents.thinker import ThinkerAgentSpec, ThinkerNetwork, paper_setti
 from thinker.agents.trajectory import Trajectory, Unroll
 
 __all__ = [
+    "ATreeCNetwork",
+    "ATreeCSpec",
     "ActorCriticLearner",
     "AgentInput",
     "AgentNetwork",
     "AgentOutput",
+    "I2ANetwork",
+    "I2ASpec",
     "LearnedAgent",
     "LearnedAgentSpec",
     "LearnerSettings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import gymnasium as gym
 import torch
@@ -137,6 +138,19 @@ class StateEncoder(nn.Module):
 
     def update_scale(self, state: Tensor) -> None:
         """Nothing to do: states are scaled by the declared bounds of their space."""
+
+
+RawNetworkSize = Literal["paper", "small", "board"]
+"""Sizes of the encoders of agents on the raw MDP; board: the board model's, for boards of 0s and 1s."""
+
+
+def raw_encoder(
+    space: gym.Space, num_actions: int, size: RawNetworkSize, board: BoardStructure | None = None
+) -> StateEncoder | BoardEncoder:
+    """The encoder of real states for an agent on the raw MDP."""
+    if size == "board":
+        return BoardEncoder(space, num_actions, board)
+    return StateEncoder(space, num_actions, size, board)
 
 
 class BoardEncoder(BoardFeatures):

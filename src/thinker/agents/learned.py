@@ -45,8 +45,8 @@ class LearnedAgentSpec(LearnerSettings, ABC):
     """Base class of the specs of learned agents: subclasses are frozen dataclasses that build a network."""
 
     @abstractmethod
-    def acts_in(self) -> Literal["augmented", "raw"]:
-        """Where the agent acts: in the augmented MDP, or with real steps only."""
+    def acts_in(self) -> Literal["augmented", "raw", "raw-with-states"]:
+        """Where the agent acts: in the augmented MDP, or with real steps only, with or without a model."""
 
     @abstractmethod
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:

@@ -79,6 +79,7 @@ class ActorCriticLearner:
             **{f"entropy_{name}": cost for name, cost in settings.entropy_costs().items()},
             "features": settings.feature_cost,
             "real_logits": settings.real_logits_cost,
+            **settings.auxiliary_scales(),
         }
 
     def learn(self, trajectory: Trajectory, progress: float) -> dict[str, float]:
@@ -206,6 +207,8 @@ class ActorCriticLearner:
         }
         for column, name in enumerate(self.network.reward_names):
             losses[f"value_{name}"] = 0.5 * total(error[..., column].square())
+        for name, loss in self.network.auxiliary_losses(unroll, output).items():
+            losses[name] = total(loss)
         return losses
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from gymnasium import spaces
@@ -14,6 +15,9 @@ from thinker.augmented import Layout, ThinkerEnv
 from thinker.errors import UserError
 from thinker.nn.lstm_attention import Memory
 from thinker.nn.seeding import seeded
+
+if TYPE_CHECKING:
+    from thinker.agents.trajectory import Unroll
 
 LAST_REAL, LAST_IMAGINARY, LAST_RESET = 0, 1, 2
 """Columns of `AgentInput.last_action`."""
@@ -51,6 +55,7 @@ class AgentOutput:
     reset_logits: Tensor  # [..., 2]  zeros for agents that do not search
     value: Tensor  # [..., R]  for each kind of reward
     features: Tensor  # [..., F]  the final layer's input
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)  # [..., *]  for the network's own `auxiliary_losses`
 
 
 class AgentNetwork(nn.Module, ABC):
@@ -80,6 +85,14 @@ class AgentNetwork(nn.Module, ABC):
         Returns the outputs [T, B, ...] and the memory after the last step. Where ``given.episode_start`` is set, the
         output must not depend on earlier steps.
         """
+
+    def auxiliary_losses(self, unroll: Unroll, output: AgentOutput) -> dict[str, Tensor]:
+        """Losses [T, B] of each step beside those of the actor-critic, by name; none by default.
+
+        ``output`` [T + 1, B, ...] is what `forward` returned for ``unroll.given``. The learner reduces these losses
+        like its own and multiplies them by the settings' ``auxiliary_scales()``, which must have the same names.
+        """
+        return {}
 
     @torch.no_grad()
     def update_scales(self, given: AgentInput) -> None:
@@ -114,3 +127,14 @@ def observation_spaces(env: ThinkerEnv) -> dict[str, spaces.Box]:
             raise UserError(f"the observation {key!r} is a {space}; agents take observations of type Box")
         found[key] = space
     return found
+
+
+def real_state_space(env: ThinkerEnv) -> spaces.Box:
+    """The space of the real state, for agents that see nothing else of ``env``."""
+    seen = observation_spaces(env)
+    if tuple(seen) != ("real_state",):
+        raise UserError(
+            f"this agent sees only the real state, but the environment shows {', '.join(seen)}; create the environment "
+            f"with observe=('real_state',)"
+        )
+    return seen["real_state"]

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from thinker.agents.encoders import BoardEncoder, StateEncoder
+from thinker.agents.encoders import RawNetworkSize, raw_encoder
 from thinker.agents.learned import LearnedAgentSpec
 from thinker.agents.network import (
     LAST_REAL,
@@ -19,16 +19,13 @@ from thinker.agents.network import (
     Memory,
     build_seeded,
     final_layer,
-    observation_spaces,
+    real_state_space,
 )
 from thinker.agents.settings import check_choice
 from thinker.augmented import ThinkerEnv
-from thinker.errors import UserError
 from thinker.interfaces import BoardStructure
 from thinker.nn.blocks import initialise, one_hot_action
 from thinker.nn.scale import RunningScale
-
-RawNetworkSize = Literal["paper", "small", "board"]
 
 
 class RawNetwork(AgentNetwork):
@@ -47,11 +44,7 @@ class RawNetwork(AgentNetwork):
     ) -> None:
         super().__init__()
         self.num_actions = num_actions
-        encoder: BoardEncoder | StateEncoder
-        if size == "board":
-            encoder = BoardEncoder(state_space, num_actions, board)
-        else:
-            encoder = StateEncoder(state_space, num_actions, size, board)
+        encoder = raw_encoder(state_space, num_actions, size, board)
         self.encoders = nn.ModuleDict({"real_state": encoder})
         initialise(self.encoders)
         self.reward_scale = RunningScale([0])
@@ -88,12 +81,6 @@ class RawAgentSpec(LearnedAgentSpec):
         return "raw"
 
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
-        seen = observation_spaces(env)
-        if tuple(seen) != RawNetwork.observes:
-            raise UserError(
-                f"this agent sees only the real state, but the environment shows {', '.join(seen)}; create the "
-                f"environment with observe=('real_state',)"
-            )
-        space, num_actions = seen["real_state"], env.num_actions
+        space, num_actions = real_state_space(env), env.num_actions
         board = env.metadata.get("board")
         return build_seeded(lambda: RawNetwork(space, num_actions, size=self.network_size, board=board), seed, device)

@@ -71,6 +71,10 @@ class LearnerSettings:
         """The entropy cost of each kind of action."""
         return {"real": self.real_entropy_cost}
 
+    def auxiliary_scales(self) -> dict[str, float]:
+        """The scale of each of the network's `auxiliary_losses`."""
+        return {}
+
 
 def check_choice(settings: Any, name: str, known: tuple[str, ...]) -> None:
     """Raise an error if the setting ``name`` is not one of ``known``."""

@@ -15,6 +15,8 @@ from thinker.world_model.spec import BuiltModel, ModelContext, ModelSpec, NoMode
 
 RAW = SearchSettings(stage_length=1, observe=("real_state",))
 """The raw MDP as an augmented MDP: stages of one step, no imaginary steps, only the real state is observed."""
+RAW_WITH_STATES = SearchSettings(stage_length=1, observe=("real_state", "predicted_state"))
+"""The same with a model that predicts states, for agents that imagine by themselves."""
 
 
 def build_model(
@@ -52,9 +54,9 @@ def build_run(settings: RunSettings, *, device: str | None = None) -> Run:
     )
     nothing = build_model(NoModelSpec(), envs, discount=discount, total_transitions=None, seed=seed, device=place)
 
-    search = settings.search
-    if settings.agent.acts_in() != "augmented":
-        search = dataclasses.replace(RAW, discount=discount)
+    search, where = settings.search, settings.agent.acts_in()
+    if where != "augmented":
+        search = dataclasses.replace(RAW_WITH_STATES if where == "raw-with-states" else RAW, discount=discount)
     env = search.build(envs, model, device=place, seed=seed)
     play_env = RAW.build(envs, nothing, device=place)
     agent = settings.agent.build(env, seed=seed, device=place)

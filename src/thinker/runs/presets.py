@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from thinker.agents import RawAgentSpec, ThinkerAgentSpec, paper_settings
+from thinker.agents import ATreeCSpec, I2ASpec, RawAgentSpec, ThinkerAgentSpec, paper_settings
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
@@ -108,6 +108,25 @@ def sokoban_raw() -> RunSettings:
             network_size="board", learning_rate=3e-3, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
         ),
     )
+
+
+def sokoban_i2a() -> RunSettings:
+    """I2A on the levels of `sokoban-quick`: the actor-critic of `sokoban-raw` with rollouts imagined in a model."""
+    training = dataclasses.replace(BOARD_TRAINING, replay_ratio=0.5, state_reward_interval=1)
+    return dataclasses.replace(
+        sokoban_raw(),
+        exploration_steps=12_000,  # of random play, which teaches the model nearly everything
+        model=BoardModelSpec(training=training, replay_capacity=20_000, augmentation="symmetries"),
+        agent=I2ASpec(
+            network_size="board", rollout_width=64, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
+        ),
+    )
+
+
+def sokoban_atreec() -> RunSettings:
+    """ATreeC on the levels of `sokoban-quick`: the actor-critic of `sokoban-raw` with a tree inside its network."""
+    agent = ATreeCSpec(network_size="board", unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95)
+    return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
 def sokoban_simulator() -> RunSettings:
@@ -221,6 +240,8 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-quick": sokoban_quick,
     "sokoban": sokoban,
     "sokoban-raw": sokoban_raw,
+    "sokoban-i2a": sokoban_i2a,
+    "sokoban-atreec": sokoban_atreec,
     "sokoban-simulator": sokoban_simulator,
     "sokoban-dual": sokoban_dual,
     "sokoban-single": sokoban_single,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinker.agents import RawAgentSpec, ThinkerAgentSpec
+from thinker.agents import ATreeCSpec, I2ASpec, RawAgentSpec, ThinkerAgentSpec
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
@@ -37,6 +37,8 @@ MODELS: dict[str, type] = {
 AGENTS: dict[str, type] = {
     "thinker": ThinkerAgentSpec,
     "raw": RawAgentSpec,
+    "i2a": I2ASpec,
+    "atreec": ATreeCSpec,
     "mcts": MCTSSpec,
     "gumbel": GumbelMCTSSpec,
     "exhaustive": ExhaustiveSpec,

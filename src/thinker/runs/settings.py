@@ -54,10 +54,10 @@ class Agent(Protocol):
         ...
 
 
-ActsIn = Literal["augmented", "raw", "raw-with-model"]
+ActsIn = Literal["augmented", "raw", "raw-with-model", "raw-with-states"]
 """Where an agent acts: in the augmented MDP, in the raw MDP, or in the raw MDP with a model that it searches by itself.
 
-In the raw MDP there are only real steps."""
+In the raw MDP there are only real steps. "raw-with-states": the agent also needs the states that the model predicts."""
 
 
 @runtime_checkable
@@ -181,6 +181,11 @@ class RunSettings:
         if where != "raw" and isinstance(self.model, NoModelSpec):
             fitting = [name for name, kind in registry.MODELS.items() if kind is not NoModelSpec]
             raise UserError(f"{agent} needs a model to search, and {model} has none; use {', '.join(fitting)}")
+        if where == "raw-with-states" and not self.model.predicts_states:
+            raise UserError(
+                f"{agent} uses predicted states, but {model} with these settings predicts none; use a model with a "
+                f"state loss"
+            )
         if "predicted_state" in self.search.observe and not self.model.predicts_states:
             raise UserError(
                 f"search.observe has 'predicted_state', but {model} with these settings predicts no states; remove it, "
