@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinker.agents import RawAgentSpec, ThinkerAgentSpec
+from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.gymnasium import GymnasiumSpec
+from thinker.envs.minatar import MinAtarSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
@@ -22,6 +24,8 @@ from thinker.world_model.spec import (
 
 ENVIRONMENTS: dict[str, type] = {
     "sokoban": SokobanSpec,
+    "minatar": MinAtarSpec,
+    "atari": AtariSpec,
     "gymnasium": GymnasiumSpec,
 }
 MODELS: dict[str, type] = {
