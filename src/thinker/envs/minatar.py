@@ -57,6 +57,8 @@ class MinAtarEnv(gym.Env[np.ndarray, np.int64]):
         max_steps: steps after which an episode is truncated
     """
 
+    metadata = {"render_modes": []}
+
     def __init__(
         self,
         game: str = "breakout",

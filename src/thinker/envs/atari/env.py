@@ -54,6 +54,8 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         max_frames: frames of the emulator after which a game is truncated
     """
 
+    metadata = {"render_modes": ["rgb_array"]}
+
     def __init__(
         self,
         game: str = "pong",
@@ -107,6 +109,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         channels = 3 if colours == "rgb" else 1
         self._look = self._ale.getScreenRGB if colours == "rgb" else self._ale.getScreenGrayscale
         self._screens = np.zeros((2, height, width, channels), np.uint8)
+        self._pixels = self._screens if colours == "rgb" else self._screens[..., 0]  # as the emulator writes them
         self._rows, self._columns = overlaps(height, size), overlaps(width, size)
         self._stack = np.zeros((frame_stack, channels, size, size), np.uint8)
         self.observation_space = spaces.Box(0, 255, (frame_stack * channels, size, size), np.uint8)
@@ -202,7 +205,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
                 self._ale.act(NO_OP)
                 if self._ale.game_over():
                     self._ale.reset_game()
-        self._look(self._screens[0])
+        self._look(self._pixels[0])
         self._screens[1] = 0
 
     def _play(self, action: int) -> float:
@@ -212,7 +215,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
             score += self._ale.act(action)
             over = self._ale.game_over()
             if over or number >= self._repeat - 2:
-                self._look(self._screens[number % 2])
+                self._look(self._pixels[number % 2])
             if over or self._repeat == 1:
                 self._screens[1 - number % 2] = 0  # not the one before this, or one of the previous step
             if over:
