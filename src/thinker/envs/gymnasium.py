@@ -240,7 +240,7 @@ class _SeededEnv(gym.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         result = self.env.step(action)
-        self._unfinished = bool(result[4].get(self.metadata.get("unfinished"), False))
+        self._unfinished = bool(result[4].get(self.metadata.get("unfinished", ""), False))
         return result
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -43,7 +43,8 @@ COLOURS: Final = np.array(
     np.uint8,
 )
 """Of the planes, in their order; a square with several has the colour of the first."""
-_NOT_STATE: Final = ("channels", "action_map", "random", "ramping")  # attributes of a game that never change, or are saved apart
+_NOT_STATE: Final = ("channels", "action_map", "random", "ramping")
+"""Attributes of a game that are settings, or saved apart."""
 
 
 class MinAtarEnv(gym.Env[np.ndarray, np.int64]):
@@ -57,7 +58,7 @@ class MinAtarEnv(gym.Env[np.ndarray, np.int64]):
         max_steps: steps after which an episode is truncated
     """
 
-    metadata = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ def check_spaces(env: gym.Env) -> None:
 
 
 class SnapshotEnvs(SyncVectorEnv):
-    """Gymnasium's `SyncVectorEnv` in autoreset mode SAME_STEP, of environments with ``snapshot()`` and ``restore()``."""
+    """Gymnasium's `SyncVectorEnv` in autoreset mode SAME_STEP, of environments that have snapshots."""
 
     def __init__(self, env_fns: Sequence[Callable[[], gym.Env]]) -> None:
         super().__init__(env_fns, autoreset_mode=AutoresetMode.SAME_STEP)

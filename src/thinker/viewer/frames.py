@@ -61,9 +61,9 @@ class FrameStore:
         self._space = space
         self._is_board = _is_board(space)
         shape = space.shape
-        coloured = self._is_board and np.shape(plane_colours) == (shape[0], 3)
-        self._plane_colours = np.asarray(plane_colours, np.uint8) if coloured else None
-        if coloured:
+        self._plane_colours: np.ndarray | None = None
+        if self._is_board and plane_colours is not None and np.shape(plane_colours) == (shape[0], 3):
+            self._plane_colours = np.asarray(plane_colours, np.uint8)
             self.view = View("image", height=shape[1] * _SQUARE, width=shape[2] * _SQUARE)
         elif self._is_board:
             self.view = View("board", height=shape[1], width=shape[2], sprites=_sprites(tile_pictures, shape[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -54,7 +54,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         max_frames: frames of the emulator after which a game is truncated
     """
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         game, shape = snapshot["game"], snapshot["stack"].shape
         if game != self.game or shape != self._stack.shape:
             raise UserError(
-                f"this is a snapshot of {game} with frames of shape {shape}, but the environment plays {self.game} with "
-                f"{self._stack.shape}"
+                f"this is a snapshot of {game} with frames of shape {shape}, but the environment plays {self.game} "
+                f"with {self._stack.shape}"
             )
         import ale_py
 
@@ -193,7 +193,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         self.np_random.bit_generator.state = snapshot["generator"]
         self._ready = True
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """The screen, uint8 [210, 160, 3]."""
         return None if self.render_mode is None else self._ale.getScreenRGB()
 
@@ -229,7 +229,7 @@ class AtariEnv(gym.Env[np.ndarray, np.int64]):
         return frame
 
     def _observation(self) -> np.ndarray:
-        return self._stack.reshape(self.observation_space.shape).copy()  # type: ignore[arg-type]
+        return self._stack.reshape(self.observation_space.shape).copy()
 
 
 def game_names() -> list[str]:

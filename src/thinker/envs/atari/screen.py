@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Overlaps(NamedTuple):
-    """How ``target`` equal intervals cover ``source`` pixels in a line; M: the most pixels that one interval touches."""
+    """How ``target`` equal intervals cover ``source`` pixels in a line; M: the most pixels that one of them touches."""
 
     first: np.ndarray  # [target] int64     the first pixel that an interval touches
     weight: np.ndarray  # [target, M] float32  the share of an interval that each of its pixels covers; they sum to 1
