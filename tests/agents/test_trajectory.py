@@ -238,3 +238,35 @@ def test_the_unroll_of_a_resumed_actor_is_the_same():
         assert torch.equal(getattr(one, name), getattr(other, name)), name
     for name, value in one.memory.items():
         assert torch.equal(value, other.memory[name]), name
+
+
+def test_hidden_planes_are_stored_in_half_precision_just_as_the_actor_saw_them():
+    env = noise_env(3, observe=("tree", "hidden", "root_hidden", "real_state"), hidden=(4, 3, 3), shape=(2, 5, 5))
+    network = as_if_learned(build_network(env))
+    trajectory = trajectory_for(env, network, stages=2)
+    actor = begun(env, network, trajectory=trajectory)
+    collect(env, actor, trajectory.num_steps)
+    unroll = trajectory.read()
+    seen = unroll.given.observation
+    assert {key: value.dtype for key, value in seen.items()} == {
+        "tree": torch.float32,
+        "hidden": torch.float16,
+        "root_hidden": torch.float16,
+        "real_state": torch.float32,
+    }
+    with torch.no_grad():
+        output, _ = network(unroll.given, unroll.memory)
+    log_policy = output.logits[:-1].log_softmax(-1).gather(-1, unroll.action[..., :1]).squeeze(-1)
+    torch.testing.assert_close(log_policy, unroll.log_prob[..., 0])
+
+
+def test_hidden_vectors_keep_their_precision_and_large_planes_stay_finite():
+    env = noise_env(2)
+    actor = begun(env, build_network(env))
+    assert actor.given.observation["hidden"].dtype == torch.float32
+    planes = noise_env(2, hidden=(4, 3, 3))
+    actor = NetworkActor(build_network(planes), planes)
+    observation, info = planes.reset()
+    actor.begin({**observation, "hidden": torch.full((2, 4, 3, 3), -1e9)}, info)
+    assert actor.given.observation["hidden"].isfinite().all()
+    assert actor.given.observation["hidden"].max() < -6e4

@@ -229,6 +229,7 @@ class NetworkActor:
         return value
 
     def _converted(self, observation: dict[str, Tensor]) -> dict[str, Tensor]:
+        observation = {key: _compact(seen) if key in _HIDDEN else seen for key, seen in observation.items()}
         known = self.network.layout
         if known is None or known.stage_length == self._layout.stage_length:
             return observation
@@ -261,6 +262,20 @@ class NetworkActor:
             self._stage_start = _input_from(start)
         self._memory = under("memory/")
         self._generator.set_state(state["generator"].cpu())
+
+
+_HIDDEN = ("hidden", "root_hidden")
+
+
+def _compact(hidden: Tensor) -> Tensor:
+    """Hidden states that are planes [E, C, H, W], in half precision: they are most of a trajectory.
+
+    The network acts on what is stored, so that the learner sees exactly the same.
+    """
+    if hidden.ndim < 4:
+        return hidden
+    largest = torch.finfo(torch.float16).max
+    return hidden.clamp(-largest, largest).half()
 
 
 _SAVED = ("episode_start", "next_is_real", "last_action", "last_reward")

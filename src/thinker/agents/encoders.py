@@ -18,7 +18,9 @@ from thinker.nn.blocks import Layers, one_hot_action, residual_blocks
 from thinker.nn.board_features import FEATURES, BoardFeatures
 from thinker.nn.encoder import Architecture
 from thinker.nn.scale import RunningScale
-from thinker.nn.sizes import SIZES, TilesSize, choose_size
+from thinker.nn.sizes import SIZES, ImageSize, TilesSize, choose_size
+
+SMALL_IMAGES = SIZES["image-small"]
 
 
 class Planes(nn.Module):
@@ -122,6 +124,8 @@ class StateEncoder(nn.Module):
         model_size = SIZES[choose_size(space)]
         if isinstance(model_size, TilesSize):  # at least one residual block, for a larger receptive field
             model_size = replace(model_size, blocks=max(model_size.blocks, 1))
+        elif isinstance(model_size, ImageSize) and size == "small":
+            model_size = replace(SMALL_IMAGES, stacked_frames=model_size.stacked_frames)
         border = None if board is None else board.border
         architecture = Architecture(space, num_actions, model_size, border=border)
         self.num_actions = num_actions

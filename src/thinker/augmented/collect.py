@@ -34,8 +34,8 @@ def collect(env: ThinkerEnv, actor: Actor, num_steps: int) -> EndedEpisodes:
             decision.actions, policy=decision.policy, root_value=decision.root_value
         )
         actor.observe(decision, observation, reward, terminated, truncated, info)
-        ended = terminated | truncated
-        if ended.any():
+        ended = info.get("_episode")
+        if ended is not None and ended.any():
             episode = info["episode"]
             returns.append(episode["r"][ended])
             lengths.append(episode["l"][ended])

@@ -134,7 +134,12 @@ class ThinkerEnv(VectorEnv):
         self._stage = 0
         self._observation = np.zeros(0)
         self._last_action = np.zeros(0, np.int64)
-        self._episodes = EpisodeTracker(self.num_envs, envs.metadata.get("success", DEFAULT_SUCCESS))
+        self._episodes = EpisodeTracker(
+            self.num_envs,
+            envs.metadata.get("success", DEFAULT_SUCCESS),
+            reported_reward=envs.metadata.get("reported_reward"),
+            unfinished=envs.metadata.get("unfinished"),
+        )
         self._last_transition: RealTransition | None = None
 
         self.single_action_space = spaces.MultiDiscrete([self.num_actions, 2])

@@ -91,13 +91,15 @@ class Eval:
         reports_success = any(result.success is not None for _, result in results)
         budget = "K" if all(result.simulations is None for _, result in results) else "K or simulations"
         headings = ["who", budget, *(("solved", "95 % interval") if reports_success else ()), "return", "real steps"]
+        headings += [name.replace("_", " ") for name in results[0][1].scores]
         table = Table(*headings, title=f"{self.run_name}: {self.episodes:,} {self.split} episodes")
         for line, result in results:
             cells = [line.name, _budget(line, result)]
             interval = result.success_interval()
             if result.success is not None and interval is not None:
                 cells += [f"{result.success.mean():.3f}", f"{interval[0]:.3f} to {interval[1]:.3f}"]
-            table.add_row(*cells, f"{result.returns.mean():.2f}", f"{result.lengths.mean():.1f}")
+            scores = (f"{score:.3f}" for score in result.scores.values())
+            table.add_row(*cells, f"{result.returns.mean():.2f}", f"{result.lengths.mean():.1f}", *scores)
         Console().print(table)
 
     def _lines(self, run: Run) -> list[Line]:

@@ -7,3 +7,5 @@ gymnasium.register(
     entry_point="thinker.envs.sokoban.env:SokobanEnv",
     vector_entry_point="thinker.envs.sokoban.vector_env:SokobanVectorEnv",
 )
+gymnasium.register(id="thinker/MinAtar-v0", entry_point="thinker.envs.minatar:MinAtarEnv")
+gymnasium.register(id="thinker/Atari-v0", entry_point="thinker.envs.atari.env:AtariEnv")

@@ -34,7 +34,7 @@ HELD_OUT_COUNT: Final = 500_000_000
 class SingleEnvironmentsSpec(EnvironmentSpec):
     """Base class of specs that create single environments."""
 
-    success: str | None  # info entry that reports success; None: the entry named by the environment's metadata
+    success: str | None = None  # info entry that reports success; None: the entry named by the environment's metadata
 
     @abstractmethod
     def make_env(self) -> gym.Env:
@@ -43,7 +43,7 @@ class SingleEnvironmentsSpec(EnvironmentSpec):
         Observations are a Box; Discrete ones are converted to one-hot vectors.
         """
 
-    def build(self, num_envs: int) -> ReplayableEnvs:
+    def build(self, num_envs: int) -> SyncVectorEnv:
         check_counts(num_envs)
         envs = ReplayableEnvs([self.make_env] * num_envs)
         self._describe(envs)
@@ -204,7 +204,8 @@ class SeededEpisodes(SyncVectorEnv):
     """Single environments in autoreset mode SAME_STEP that play episodes with given seeds.
 
     The episodes of environment e are reset with the seeds ``seeds[e]``, ``seeds[e] + stride`` and so on. Every
-    ``reset()`` starts again with the first ones; a seed passed to it has no effect.
+    ``reset()`` starts again with the first ones; a seed passed to it has no effect. Where ``metadata["unfinished"]``
+    tells that a game goes on in the next episode, that episode is reset without a seed.
     """
 
     def __init__(self, make: Callable[[], gym.Env], seeds: Sequence[int], stride: int) -> None:
@@ -231,14 +232,22 @@ class _SeededEnv(gym.Wrapper):
         self.metadata = dict(env.metadata)  # a copy: a vector environment may add entries, and env's may be its class's
         self._first = self._next = seed
         self._stride = stride
+        self._unfinished = False
 
     def rewind(self) -> None:
         """Start again with the first seed at the next reset."""
-        self._next = self._first
+        self._next, self._unfinished = self._first, False
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        self._unfinished = bool(result[4].get(self.metadata.get("unfinished", ""), False))
+        return result
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        seed = self._next
-        self._next += self._stride
+        seed = None
+        if not self._unfinished:
+            seed = self._next
+            self._next += self._stride
         return self.env.reset(seed=seed, options=options)
 
 

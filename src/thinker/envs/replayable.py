@@ -1,7 +1,8 @@
 """Saves and restores the real environments of a run exactly, in the middle of episodes, without pickle.
 
-Vector environments that have ``snapshot()`` and ``restore(snapshot)`` are saved with these. For all other Gymnasium
-environments there is `ReplayableEnvs`, which replays the running episodes from their start.
+Vector environments that have ``snapshot()`` and ``restore(snapshot)`` are saved with these; `SnapshotEnvs` has them if
+its single environments have. For all other Gymnasium environments there is `ReplayableEnvs`, which replays the running
+episodes from their start.
 """
 
 from __future__ import annotations
@@ -66,6 +67,22 @@ def check_spaces(env: gym.Env) -> None:
             f"{env.unwrapped} has the observations {env.observation_space}, but only Box and Discrete observations are "
             f"supported; wrap the environment in gymnasium.wrappers.FlattenObservation"
         )
+
+
+class SnapshotEnvs(SyncVectorEnv):
+    """Gymnasium's `SyncVectorEnv` in autoreset mode SAME_STEP, of environments that have snapshots."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], gym.Env]]) -> None:
+        super().__init__(env_fns, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The snapshots of all environments."""
+        return {"environments": [env.get_wrapper_attr("snapshot")() for env in self.envs]}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Restore every environment from its part of a `snapshot`."""
+        for env, state in zip(self.envs, snapshot["environments"]):
+            env.get_wrapper_attr("restore")(state)
 
 
 class ReplayableEnvs(SyncVectorEnv):

@@ -5,10 +5,16 @@ environments without a spec:
 
 * ``"success"``: the name of the info entry that reports, at the end of an episode, whether it was a success; default
   ``"is_success"``.
+* ``"reported_reward"``: the name of the info entry with the reward that statistics of episodes are made of, where
+  agents learn from another one (clipped rewards, for example).
+* ``"unfinished"``: the name of the info entry that reports, at the end of an episode, whether its game goes on in the
+  next episode (which started with the loss of a life, for example). Statistics and evaluations count whole games.
 * ``"action_names"``: a sequence of A strings.
 * ``"observation_names"``: for vector observations, a sequence of strings, one for each feature.
 * ``"tile_pictures"``: uint8 [tiles, P, P, 3], a picture of each tile, for observations that are one-hot planes
   [tiles, H, W].
+* ``"plane_colours"``: uint8 [planes, 3], the colour of each plane, for observations that are planes [planes, H, W] of
+  which a square may have several or none.
 * ``"board"``: a `thinker.interfaces.BoardStructure`, for observations that are planes over a board: squares that never
   change, and what becomes of the actions when the board is turned or mirrored.
 """
@@ -18,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Literal
 
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from thinker.errors import UserError
@@ -61,6 +68,10 @@ class EnvironmentSpec(ABC):
     def rendering(self) -> EnvironmentSpec:
         """The same environment with render mode "rgb_array" if it supports that; default: this spec itself."""
         return self
+
+    def scores(self, returns: np.ndarray) -> dict[str, float]:
+        """Further results of an evaluation, by name, from the ``returns`` [episodes] of its episodes; default: none."""
+        return {}
 
     @abstractmethod
     def check(self) -> None:

@@ -75,6 +75,8 @@ ModelSize = ImageSize | TilesSize | VectorSize
 SIZES: dict[str, ModelSize] = {
     "paper": ImageSize(channels=64, blocks=1, unroll_blocks=5, stacked_frames=1),
     "paper-stacked": ImageSize(channels=64, blocks=2, unroll_blocks=9, stacked_frames=4),
+    "image-small": ImageSize(channels=16, blocks=1, unroll_blocks=2, stacked_frames=1),
+    "image-small-stacked": ImageSize(channels=16, blocks=1, unroll_blocks=2, stacked_frames=4),
     "tiles": TilesSize(),
     "board": TilesSize(channels=32, state_reward_channels=24, blocks=2),
     "board-large": TilesSize(channels=32, state_reward_channels=24, blocks=4),

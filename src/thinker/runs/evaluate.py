@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Evaluation:
     lengths: np.ndarray  # [episodes] int64, real steps
     success: np.ndarray | None  # [episodes] bool; None if the environment does not report it
     simulations: int | None = None  # of a planner, for each real step; None for other actors
+    scores: dict[str, float] = field(default_factory=dict)  # further results that the environment knows, by name
 
     def success_interval(self) -> tuple[float, float] | None:
         """The 95 % Wilson interval of the success rate."""
@@ -41,7 +42,8 @@ class Evaluation:
     def metrics(self) -> dict[str, float]:
         """Means over the episodes, under the names of metrics.jsonl."""
         solved = {} if self.success is None else {"eval/solved": float(self.success.mean())}
-        return {**solved, "eval/return": float(self.returns.mean()), "eval/length": float(self.lengths.mean())}
+        means = {"eval/return": float(self.returns.mean()), "eval/length": float(self.lengths.mean())}
+        return {**solved, **means, **{f"eval/{name}": score for name, score in self.scores.items()}}
 
 
 def evaluate(
@@ -61,7 +63,7 @@ def evaluate(
         decision = actor.act()
         observation, reward, terminated, truncated, info = env.step(decision.actions)
         actor.observe(decision, observation, reward, terminated, truncated, info)
-        for e in np.flatnonzero(terminated | truncated):
+        for e in np.flatnonzero(info.get("_episode", False)):  # of games: an agent's episode may end before them
             index, playing[e] = playing[e], playing[e] + env.num_envs
             if index < episodes:
                 left -= 1
@@ -115,4 +117,4 @@ def evaluate_run(
         envs.close()
     if isinstance(actor, PlannerActor) and actor.result is not None:
         result = dataclasses.replace(result, simulations=actor.result.simulations)
-    return result
+    return dataclasses.replace(result, scores=run.settings.environment.scores(result.returns))

@@ -14,6 +14,7 @@ from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.planners import GumbelMCTSSpec, MCTSSpec
+from thinker.runs.arcade import ARCADE_PRESETS
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
 from thinker.world_model.spec import (
     BoardModelSpec,
@@ -249,6 +250,7 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-gumbel": sokoban_gumbel,
     "boxoban": boxoban,
     "boxoban-paper": boxoban_paper,
+    **ARCADE_PRESETS,
     "cartpole": cartpole,
     "gymnasium": gymnasium,
     "gymnasium-raw": gymnasium_raw,

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinker.agents import ATreeCSpec, I2ASpec, RawAgentSpec, ThinkerAgentSpec
+from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.gymnasium import GymnasiumSpec
+from thinker.envs.minatar import MinAtarSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
 from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
@@ -23,6 +25,8 @@ from thinker.world_model.spec import (
 
 ENVIRONMENTS: dict[str, type] = {
     "sokoban": SokobanSpec,
+    "minatar": MinAtarSpec,
+    "atari": AtariSpec,
     "gymnasium": GymnasiumSpec,
 }
 MODELS: dict[str, type] = {

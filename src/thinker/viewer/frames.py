@@ -28,6 +28,7 @@ PALETTE = (
 )
 """Colours of tiles without pictures, on the page and in videos."""
 _LARGEST_SIDE = 160  # pixels of a picture in the recording
+_SQUARE = 8  # pixels of a square in the picture of coloured planes
 _MOST_NUMBERS = 256  # of a vector
 _MOST_CHARACTERS = 2_200  # of a picture in the recording
 _TOLERANCE = 0.02  # mean error of a predicted picture or vector, in units of the observations' range
@@ -41,19 +42,30 @@ class FrameStore:
             everything else as vectors.
         tile_pictures: uint8 [tiles, P, P, 3], used to draw boards with that many tiles; other boards are drawn with
             the colours of `PALETTE`.
+        plane_colours: uint8 [planes, 3], for planes of which a square may have several or none: a square is drawn in
+            the colour of its first plane, or black.
         names: of the numbers of a vector, in the order of the flattened state; where their count does not fit, the
             numbers are named by their index.
     """
 
     def __init__(
-        self, space: spaces.Box, *, tile_pictures: np.ndarray | None = None, names: Sequence[str] = ()
+        self,
+        space: spaces.Box,
+        *,
+        tile_pictures: np.ndarray | None = None,
+        plane_colours: np.ndarray | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self.frames: list[str | list[float]] = []
         self._index: dict[bytes, int] = {}
         self._space = space
         self._is_board = _is_board(space)
         shape = space.shape
-        if self._is_board:
+        self._plane_colours: np.ndarray | None = None
+        if self._is_board and plane_colours is not None and np.shape(plane_colours) == (shape[0], 3):
+            self._plane_colours = np.asarray(plane_colours, np.uint8)
+            self.view = View("image", height=shape[1] * _SQUARE, width=shape[2] * _SQUARE)
+        elif self._is_board:
             self.view = View("board", height=shape[1], width=shape[2], sprites=_sprites(tile_pictures, shape[0]))
         elif _is_picture(space):
             picture = self._picture(np.zeros(shape, space.dtype))
@@ -101,6 +113,10 @@ class FrameStore:
 
     def _picture(self, state: np.ndarray) -> Image.Image:
         """The newest picture of a stack, at most `_LARGEST_SIDE` pixels high and wide."""
+        if self._plane_colours is not None:
+            colours = np.vstack((self._plane_colours, np.zeros((1, 3), np.uint8)))
+            first = np.where(state.any(0), state.argmax(0), len(state))  # [H, W]
+            return Image.fromarray(colours[first].repeat(_SQUARE, 0).repeat(_SQUARE, 1))
         pixels = state if state.ndim == 3 else state[None]
         if not _channels_first(pixels.shape):
             pixels = np.moveaxis(pixels, -1, 0)

@@ -168,6 +168,11 @@ class Replay:
         self._tree.update(overwritten, np.zeros(len(overwritten)))
         self._tree.update(became_ready, np.full(len(became_ready), self._tree.maximum or FIRST_PRIORITY))
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the stored frames and transitions, which is reserved from the start."""
+        return sum(array.nbytes for array in (*self._rings, self._tree.leaves))
+
     def abandon_episodes(self, rows: np.ndarray | None = None) -> None:
         """Call this when the environments ``rows`` (indices or a mask; default all) are reset during an episode.
 

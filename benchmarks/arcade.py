@@ -1,0 +1,181 @@
+"""MinAtar and Atari: how well world models predict MinAtar after a little training, and what picture networks cost.
+
+    python -m benchmarks.arcade models --game breakout --model board    # or dual
+    python -m benchmarks.arcade costs                                   # CPU time of the networks, of a step
+
+"models" trains on random play and asks for 1 to 5 steps of other random play; a board counts as right only if every
+square is. All times are CPU time of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from thinker.envs.atari.spec import AtariSpec
+from thinker.envs.minatar import MinAtarSpec
+from thinker.interfaces import NO_ACTION, RealTransition, WorldModel
+from thinker.runs.build import build_model
+from thinker.runs.presets import BOARD_TRAINING, SEQUENCE_TRAINING
+from thinker.world_model import BoardModelSpec, DualModelSpec
+from thinker.world_model.batch import SequenceBatch
+from thinker.world_model.build import build_dual
+
+STEPS, NUM_ENVS = 5, 32
+MODELS = {
+    "board": BoardModelSpec(training=BOARD_TRAINING, replay_capacity=20_000),
+    "dual": DualModelSpec(size="tiles", training=SEQUENCE_TRAINING, replay_capacity=20_000),
+}
+NETWORKS = {
+    "paper-stacked": gym.spaces.Box(0, 255, (12, 80, 80), np.uint8),
+    "image-small-stacked": gym.spaces.Box(0, 255, (4, 48, 48), np.uint8),
+}
+
+
+def random_play(envs: gym.vector.VectorEnv, steps: int, seed: int) -> list[RealTransition]:
+    """``steps`` steps of all environments."""
+    random, played = np.random.default_rng(seed), []
+    num_actions = int(envs.single_action_space.n)  # type: ignore[attr-defined]
+    nothing, uniform = np.zeros(NUM_ENVS, np.float32), np.full((NUM_ENVS, num_actions), 1 / num_actions, np.float32)
+    observation, _ = envs.reset(seed=seed)
+    for _ in range(steps):
+        action = random.integers(num_actions, size=NUM_ENVS)
+        following, reward, terminated, truncated, info = envs.step(action)
+        final = following.copy()
+        for e in np.flatnonzero(terminated | truncated):
+            final[e] = info["final_obs"][e]
+        played.append(
+            RealTransition(
+                observation=observation,
+                action=action,
+                policy=uniform,
+                root_value=nothing,
+                reward=reward.astype(np.float32),
+                terminated=terminated,
+                truncated=truncated,
+                next_observation=final,
+                final_value=nothing,
+                valid=np.ones(NUM_ENVS, bool),
+                random_play=True,
+            )
+        )
+        observation = following
+    return played
+
+
+def exact_boards(model: WorldModel, played: list[RealTransition]) -> np.ndarray:
+    """The share [STEPS] of boards that the model predicts exactly, so many steps ahead."""
+    right, count = np.zeros(STEPS), np.zeros(STEPS)
+    for start in range(0, len(played) - STEPS, STEPS):
+        observation = torch.from_numpy(played[start].observation)
+        hidden = model.root(observation, torch.full((NUM_ENVS,), NO_ACTION)).hidden
+        running = np.ones(NUM_ENVS, bool)
+        for depth, step in enumerate(played[start : start + STEPS]):
+            node = model.unroll(hidden, torch.from_numpy(step.action))
+            hidden = node.hidden
+            assert node.state is not None
+            same = (node.state.numpy() == step.next_observation).all((1, 2, 3))
+            right[depth] += same[running].sum()
+            count[depth] += running.sum()
+            running &= ~(step.terminated | step.truncated)
+    return right / count
+
+
+def compare_models(game: str, name: str, collected: int, trained: int, sticky: float) -> None:
+    """Print how well a model predicts a game."""
+    envs = MinAtarSpec(game=game, sticky_action_probability=sticky).build(NUM_ENVS)  # type: ignore[arg-type]
+    device = torch.device("cpu")
+    built = build_model(MODELS[name], envs, discount=0.97, total_transitions=None, seed=0, device=device)
+    assert built.trainer is not None
+    for transition in random_play(envs, collected // NUM_ENVS, seed=1):
+        built.trainer.store(transition)
+    seconds = timed(lambda: built.trainer.train_more(trained))  # type: ignore[union-attr]
+    built.trainer.publish()
+    shares = exact_boards(built.for_envs(envs, predict_states=True), random_play(envs, 150, seed=99))
+    print(f"{game}, {name}: {seconds:.1f} s of training; exact boards after 1 to {STEPS} steps: {shares.round(2)}")
+
+
+def costs() -> None:
+    """Print what the networks and the environment cost."""
+    for name, space in NETWORKS.items():
+        network = build_dual(space, 4, size=name)
+        count = 4 if name.startswith("paper") else 32
+        observation = torch.from_numpy(np.stack([space.sample() for _ in range(count)]))
+        action = torch.zeros(count, dtype=torch.int64)
+        hidden = network.root(observation, action).hidden
+        unrolled = timed(lambda: network.unroll(hidden, action), repeat=3) / count
+        batch = _batch(space, count, 4)
+        trained = timed(lambda: _backward(network.predict(batch))) / (count * STEPS)
+        weights = sum(parameter.numel() for parameter in network.parameters())
+        print(
+            f"{name} {space.shape}: {weights / 1e6:.2f} million weights, {unrolled * 1e3:.1f} ms for an imagined step, "
+            f"{trained * 1e3:.1f} ms for a transition trained on"
+        )
+    env = AtariSpec(game="breakout").make_env()
+    env.reset(seed=0)
+    env.step(0)
+    print(f"Atari: {timed(lambda: env.step(0), repeat=20) * 1e3:.2f} ms for a real step")
+
+
+def timed(call: Callable[[], Any], repeat: int = 1) -> float:
+    """The shortest CPU time of a call, in seconds."""
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.process_time()
+        call()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def _backward(predictions: Any) -> None:
+    (predictions.value.sum() + predictions.reward.sum() + predictions.state_error.sum()).backward()
+
+
+def _batch(space: gym.spaces.Box, count: int, num_actions: int) -> SequenceBatch:
+    steps, states = torch.ones(count, STEPS), torch.ones(count, STEPS + 1)
+    frames = np.stack([[space.sample() for _ in range(STEPS + 1)] for _ in range(count)])
+    return SequenceBatch(
+        observation=torch.from_numpy(frames),
+        last_action=torch.zeros(count, dtype=torch.int64),
+        action=torch.zeros(count, STEPS, dtype=torch.int64),
+        reward=steps,
+        termination=steps,
+        value_target=states,
+        policy_target=torch.full((count, STEPS + 1, num_actions), 1 / num_actions),
+        state_mask=steps,
+        reward_mask=steps,
+        termination_mask=steps,
+        value_mask=states,
+        policy_mask=states,
+        weight=torch.ones(count),
+        index=np.zeros(count, np.int64),
+    )
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("costs")
+    models = commands.add_parser("models")
+    models.add_argument("--game", default="breakout")
+    models.add_argument("--model", choices=tuple(MODELS), default="board")
+    models.add_argument("--collected", type=int, default=3_200, help="transitions of random play (default 3,200)")
+    models.add_argument("--trained", type=int, default=16_000, help="transitions trained on (default 16,000)")
+    models.add_argument("--sticky", type=float, default=0.1, help="sticky action probability (default 0.1)")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.command == "costs":
+        costs()
+    else:
+        compare_models(given.game, given.model, given.collected, given.trained, given.sticky)
+
+
+if __name__ == "__main__":
+    main()
