@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -26,9 +27,10 @@ from thinker.runs.presets import BOARD_TRAINING, SEQUENCE_TRAINING
 from thinker.world_model import BoardModelSpec, DualModelSpec
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.build import build_dual
+from thinker.world_model.spec import ModelSpec
 
 STEPS, NUM_ENVS = 5, 32
-MODELS = {
+MODELS: dict[str, ModelSpec] = {
     "board": BoardModelSpec(training=BOARD_TRAINING, replay_capacity=20_000),
     "dual": DualModelSpec(size="tiles", training=SEQUENCE_TRAINING, replay_capacity=20_000),
 }
@@ -109,9 +111,9 @@ def costs() -> None:
         observation = torch.from_numpy(np.stack([space.sample() for _ in range(count)]))
         action = torch.zeros(count, dtype=torch.int64)
         hidden = network.root(observation, action).hidden
-        unrolled = timed(lambda: network.unroll(hidden, action), repeat=3) / count
+        unrolled = timed(partial(network.unroll, hidden, action), repeat=3) / count
         batch = _batch(space, count, 4)
-        trained = timed(lambda: _backward(network.predict(batch))) / (count * STEPS)
+        trained = timed(partial(_train, network, batch)) / (count * STEPS)
         weights = sum(parameter.numel() for parameter in network.parameters())
         print(
             f"{name} {space.shape}: {weights / 1e6:.2f} million weights, {unrolled * 1e3:.1f} ms for an imagined step, "
@@ -133,7 +135,8 @@ def timed(call: Callable[[], Any], repeat: int = 1) -> float:
     return best
 
 
-def _backward(predictions: Any) -> None:
+def _train(network: Any, batch: SequenceBatch) -> None:
+    predictions = network.predict(batch)
     (predictions.value.sum() + predictions.reward.sum() + predictions.state_error.sum()).backward()
 
 

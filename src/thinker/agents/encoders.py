@@ -124,7 +124,7 @@ class StateEncoder(nn.Module):
         model_size = SIZES[choose_size(space)]
         if isinstance(model_size, TilesSize):  # at least one residual block, for a larger receptive field
             model_size = replace(model_size, blocks=max(model_size.blocks, 1))
-        elif isinstance(model_size, ImageSize) and size == "small":
+        elif isinstance(model_size, ImageSize) and isinstance(SMALL_IMAGES, ImageSize) and size == "small":
             model_size = replace(SMALL_IMAGES, stacked_frames=model_size.stacked_frames)
         border = None if board is None else board.border
         architecture = Architecture(space, num_actions, model_size, border=border)

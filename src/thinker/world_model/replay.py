@@ -120,11 +120,6 @@ class Replay:
         """The number of transitions that can be sampled as the start of a sequence."""
         return len(self._tree)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the stored data, whether used already or not."""
-        return sum(array.nbytes for array in self._rings)
-
     def add(self, transition: RealTransition) -> None:
         """Store one transition of every environment whose row is valid. On an error nothing is stored."""
         valid, rings = transition.valid, self._rings

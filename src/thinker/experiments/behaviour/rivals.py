@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from thinker.augmented import NO_NODE, ROOT, ThinkerEnv
-from thinker.planners import MCTSSpec, RandomSearchSpec
-from thinker.planners import tree as trees
+from thinker.planners import MCTSSpec, RandomSearchSpec, selection
 from thinker.planners.mcts import UNLIMITED
 from thinker.planners.planner import random_generator
 from thinker.planners.tree_search import TreeSearch
@@ -53,13 +52,15 @@ class UCBRival:
         search = TreeSearch(env.model, env.root_output, simulations=steps, discount=env.discount)
         prior = search.tree.policy[:, ROOT].astype(np.float64)
         stream = self._random.integers(0, 2**64, search.batch, dtype=np.uint64)
+        weights = selection.prior_weights(steps, spec.exploration, spec.exploration_base)
+        scratch = np.empty(search.num_actions)
+        max_depth = env.max_depth or UNLIMITED
         ends = []  # of each simulation, [E]
 
         def select(simulation: int) -> int:
-            count = trees.select_by_puct(
-                search.tree, search.leaves, prior, search.rows_used, env.max_depth or UNLIMITED,
-                spec.exploration, spec.exploration_base, spec.tie_noise, stream,
-            )  # fmt: skip
+            count = selection.select_by_puct(
+                search.tree, search.leaves, prior, search.rows_used, max_depth, weights, spec.tie_noise, stream, scratch
+            )
             ends.append(search.leaves.node.astype(np.int64))
             return count
 
