@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import thinker.envs  # noqa: F401 - registers the environments with Gymnasium
 
 if TYPE_CHECKING:
-    from thinker.agents import NetworkActor, RawAgentSpec, ThinkerAgentSpec
+    from thinker.agents import DRCSpec, NetworkActor, RawAgentSpec, ResNetSpec, ThinkerAgentSpec, VINSpec
     from thinker.augmented import EndedEpisodes, SingleThinkerEnv, ThinkerEnv, TreeView, collect
     from thinker.envs.gymnasium import GymnasiumSpec
     from thinker.envs.spec import EnvironmentSpec
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "thinker.agents": ("NetworkActor", "RawAgentSpec", "ThinkerAgentSpec"),
+    "thinker.agents": ("DRCSpec", "NetworkActor", "RawAgentSpec", "ResNetSpec", "ThinkerAgentSpec", "VINSpec"),
     "thinker.augmented": ("EndedEpisodes", "SingleThinkerEnv", "ThinkerEnv", "TreeView", "collect"),
     "thinker.envs.gymnasium": ("GymnasiumSpec",),
     "thinker.envs.spec": ("EnvironmentSpec",),
@@ -87,6 +87,7 @@ __all__ = [
     "BasePolicy",
     "BoardModelSpec",
     "BuiltModel",
+    "DRCSpec",
     "Decision",
     "DualModelSpec",
     "EndedEpisodes",
@@ -105,6 +106,7 @@ __all__ = [
     "NodeOutput",
     "RawAgentSpec",
     "RealTransition",
+    "ResNetSpec",
     "RunSettings",
     "SearchSettings",
     "SimulatorSpec",
@@ -117,6 +119,7 @@ __all__ = [
     "TransitionSink",
     "TreeView",
     "UserError",
+    "VINSpec",
     "VectorSize",
     "WorldModel",
     "__version__",

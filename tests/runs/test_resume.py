@@ -16,7 +16,7 @@ from tests.runs.support import TINY_QUICK, advance, bits, differences, engine, t
 from thinker.cli import main
 from thinker.runs import checkpoint
 
-KINDS = ["sokoban-quick", "sokoban-dual", "sokoban-raw", "sokoban-simulator", "cartpole"]
+KINDS = ["sokoban-quick", "sokoban-dual", "sokoban-raw", "sokoban-drc", "sokoban-simulator", "cartpole"]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -9,7 +9,16 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from thinker.agents import ATreeCSpec, I2ASpec, RawAgentSpec, ThinkerAgentSpec, paper_settings
+from thinker.agents import (
+    ATreeCSpec,
+    DRCSpec,
+    I2ASpec,
+    RawAgentSpec,
+    ResNetSpec,
+    ThinkerAgentSpec,
+    VINSpec,
+    paper_settings,
+)
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
@@ -111,6 +120,21 @@ def sokoban_raw() -> RunSettings:
     )
 
 
+def sokoban_drc() -> RunSettings:
+    """DRC(3, 3) on the levels of `sokoban-quick`, without a model."""
+    return dataclasses.replace(sokoban_raw(), agent=DRCSpec(unroll_stages=20, trace_decay=0.95))
+
+
+def sokoban_resnet() -> RunSettings:
+    """The residual network of DRC's authors on the levels of `sokoban-quick`, without a model."""
+    return dataclasses.replace(sokoban_raw(), agent=ResNetSpec(unroll_stages=20, trace_decay=0.95))
+
+
+def sokoban_vin() -> RunSettings:
+    """A value iteration network on the levels of `sokoban-quick`, without a model."""
+    return dataclasses.replace(sokoban_raw(), agent=VINSpec(unroll_stages=20, trace_decay=0.95))
+
+
 def sokoban_i2a() -> RunSettings:
     """I2A on the levels of `sokoban-quick`: the actor-critic of `sokoban-raw` with rollouts imagined in a model."""
     training = dataclasses.replace(BOARD_TRAINING, replay_ratio=0.5, state_reward_interval=1)
@@ -194,6 +218,22 @@ def boxoban() -> RunSettings:
     )
 
 
+def boxoban_drc() -> RunSettings:
+    """DRC(3, 3) on the levels of `boxoban`, without a model."""
+    return dataclasses.replace(
+        boxoban(),
+        exploration_steps=0,
+        search=SearchSettings(stage_length=1, discount=0.95),
+        model=NoModelSpec(),
+        agent=sokoban_drc().agent,
+    )
+
+
+def boxoban_resnet() -> RunSettings:
+    """The residual network of DRC's authors on the levels of `boxoban`, without a model."""
+    return dataclasses.replace(boxoban_drc(), agent=sokoban_resnet().agent)
+
+
 def boxoban_paper() -> RunSettings:
     """The paper's experiment: 80x80 pixels, K = 20, its networks and hyperparameters, 5e7 steps."""
     return RunSettings(
@@ -241,6 +281,9 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-quick": sokoban_quick,
     "sokoban": sokoban,
     "sokoban-raw": sokoban_raw,
+    "sokoban-drc": sokoban_drc,
+    "sokoban-resnet": sokoban_resnet,
+    "sokoban-vin": sokoban_vin,
     "sokoban-i2a": sokoban_i2a,
     "sokoban-atreec": sokoban_atreec,
     "sokoban-simulator": sokoban_simulator,
@@ -249,6 +292,8 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-muzero": sokoban_muzero,
     "sokoban-gumbel": sokoban_gumbel,
     "boxoban": boxoban,
+    "boxoban-drc": boxoban_drc,
+    "boxoban-resnet": boxoban_resnet,
     "boxoban-paper": boxoban_paper,
     **ARCADE_PRESETS,
     "cartpole": cartpole,

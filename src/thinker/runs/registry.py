@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinker.agents import ATreeCSpec, I2ASpec, RawAgentSpec, ThinkerAgentSpec
+from thinker.agents import ATreeCSpec, DRCSpec, I2ASpec, RawAgentSpec, ResNetSpec, ThinkerAgentSpec, VINSpec
 from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.minatar import MinAtarSpec
@@ -41,6 +41,9 @@ MODELS: dict[str, type] = {
 AGENTS: dict[str, type] = {
     "thinker": ThinkerAgentSpec,
     "raw": RawAgentSpec,
+    "drc": DRCSpec,
+    "resnet": ResNetSpec,
+    "vin": VINSpec,
     "i2a": I2ASpec,
     "atreec": ATreeCSpec,
     "mcts": MCTSSpec,
