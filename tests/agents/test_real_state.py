@@ -206,7 +206,7 @@ def test_the_convolution_keeps_the_size_with_the_additional_zeros_at_the_end(ker
         ),
         (
             lambda: VINSpec().build(noise_env(2), seed=0, device=CPU),
-            r"sees only the real state, but the environment shows tree, hidden; .* observe=\('real_state',\)",
+            r"sees only the real state, but the environment shows hidden, tree; .* observe=\('real_state',\)",
         ),
     ],
 )

@@ -15,21 +15,21 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def reference_tick(cell: ConvLSTMCell, encoded, below, hidden, state):
+def reference_tick(cell: ConvLSTMCell, output_gate, encoded, below, hidden, state):
     """One tick of one environment, in float64: planes [channels, H, W] to the new output and cell state."""
     given, bias, recurrent, pooled, boundary, pool = (
         parameter.detach().double().numpy()
         for parameter in (
             cell.given.weight,
             cell.given.bias,
-            cell.recurrent.weight,
+            cell.recurrent,
             cell.pooled,
             cell.boundary,
             cell.pool,
         )
     )
     largest, mean = hidden.max((1, 2)), hidden.mean((1, 2))
-    if cell.pooling == "per-channel":
+    if len(pool) == 2:  # per channel
         injected = pool[0] * largest + pool[1] * mean
     else:
         injected = np.concatenate((largest, mean)) @ pool
@@ -48,7 +48,7 @@ def reference_tick(cell: ConvLSTMCell, encoded, below, hidden, state):
             gates[:, row, column] = gate
     candidate, out, into, forget = gates.reshape(4, CHANNELS, HEIGHT, WIDTH)
     state = sigmoid(forget) * state + np.tanh(candidate) * sigmoid(into)
-    out = np.tanh(out) if cell.output_gate == "tanh" else sigmoid(out)
+    out = np.tanh(out) if output_gate == "tanh" else sigmoid(out)
     return out * np.tanh(state), state
 
 
@@ -81,7 +81,12 @@ def test_steps_are_those_of_the_slow_version(output_gate, pooling):
                 below = hidden[1]
                 for layer in range(2):
                     hidden[layer], state[layer] = reference_tick(
-                        network.cells[layer], encoded[t, row].double().numpy(), below, hidden[layer], state[layer]
+                        network.cells[layer],
+                        output_gate,
+                        encoded[t, row].double().numpy(),
+                        below,
+                        hidden[layer],
+                        state[layer],
                     )
                     below = hidden[layer]
             np.testing.assert_allclose(outputs.view(2, BATCH, *outputs.shape[1:])[t, row], hidden[1], atol=1e-5)
@@ -89,25 +94,29 @@ def test_steps_are_those_of_the_slow_version(output_gate, pooling):
         np.testing.assert_allclose(memory["cell"][row].permute(0, 3, 1, 2), state, atol=1e-5)
 
 
-def test_gradients_are_those_of_finite_differences():
-    network = stack(2, 2).double()
-    encoded = planes(2, 1).flatten(0, 1).double().requires_grad_()
-    start = torch.zeros(2, 1, dtype=torch.bool)
-    names = [name for name, _ in network.named_parameters()]
-    direction = {name: torch.randn_like(value) for name, value in network.named_parameters()}
-    of_encoded = torch.randn_like(encoded)
+@pytest.mark.parametrize(("layers", "output_gate"), [(1, "tanh"), (3, "tanh"), (2, "sigmoid")])
+@pytest.mark.parametrize("pooling", ["per-channel", "linear"])
+def test_gradients_are_those_of_finite_differences(layers, output_gate, pooling):
+    """Along a random direction of each parameter and of the input, through ticks, steps and the start of an episode."""
+    network = stack(layers, 2, output_gate=output_gate, pooling=pooling).double()
+    start = torch.tensor([[False, False], [False, True], [False, False]])
+    memory = {name: torch.randn_like(value) for name, value in network.initial_memory(BATCH).items()}
+    weights = torch.randn(3 * BATCH, CHANNELS, HEIGHT, WIDTH, dtype=torch.float64)
+    at = {"encoded": planes(3 * BATCH).double(), **dict(network.named_parameters())}
+    at = {name: value.detach().requires_grad_() for name, value in at.items()}
 
-    def loss(distance: float) -> torch.Tensor:
-        moved = {name: value + distance * direction[name] for name, value in network.named_parameters()}
-        arguments = (encoded + distance * of_encoded, start, network.initial_memory(1))
-        return torch.func.functional_call(network, moved, arguments)[0].square().sum()
+    def loss(place: dict[str, torch.Tensor]) -> torch.Tensor:
+        parameters = {name: value for name, value in place.items() if name != "encoded"}
+        outputs, _ = torch.func.functional_call(network, parameters, (place["encoded"], start, memory))
+        return (outputs * weights).sum()
 
-    gradients = torch.autograd.grad(loss(0.0), [encoded, *network.parameters()])
-    expected = sum((gradient * along).sum() for gradient, along in zip(gradients, [of_encoded, *direction.values()]))
-    with torch.no_grad():
-        measured = (loss(1e-6) - loss(-1e-6)) / 2e-6
-    assert len(names) == 2 * 6
-    torch.testing.assert_close(measured, expected, rtol=1e-5, atol=1e-7)
+    gradients = torch.autograd.grad(loss(at), list(at.values()))
+    for (name, value), gradient in zip(at.items(), gradients):
+        direction = torch.randn_like(value)
+        with torch.no_grad():
+            ahead, behind = (loss({**at, name: value + distance * direction}) for distance in (1e-6, -1e-6))
+        expected = (gradient * direction).sum()
+        torch.testing.assert_close((ahead - behind) / 2e-6, expected, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: n + m)
 
 
 def test_memory_is_cleared_where_episodes_start_and_carried_over_unrolls():

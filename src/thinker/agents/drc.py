@@ -32,7 +32,7 @@ class DRCNetwork(RealStateNetwork):
         ticks: N.
         channels: of the encoded input and of each layer.
         readout: what the linear layer sees: the highest layer's output plus the encoded input, or both.
-        output_gate, pooling: see `ConvLSTMCell`.
+        output_gate, pooling: see `ConvLSTM` and `ConvLSTMCell`.
     """
 
     def __init__(
