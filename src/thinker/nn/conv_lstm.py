@@ -17,7 +17,7 @@ Pooling = Literal["per-channel", "linear"]
 
 
 class ConvLSTMCell(nn.Module):
-    """The parameters of one layer of the stack.
+    """One layer of the stack, without the ticks themselves.
 
     The four gates are 3x3 convolutions, with zeros around the board, over the encoded input, the output of the layer
     below, the cell's own last output, its pooled last output as constant planes, and a boundary plane: ones around
@@ -63,21 +63,17 @@ class ConvLSTMCell(nn.Module):
                 weight.normal_(std=1 / math.sqrt(inputs))
         nn.init.zeros_(self.given.bias)  # type: ignore[arg-type]
 
-    def gates_of_input(self, encoded: Tensor) -> Tensor:
-        """What the encoded input [N, channels, H, W] and the boundary contribute, [N, H * W * gates]."""
+    def forward(self, encoded: Tensor, leading: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments of `ConvRecurrence` for this layer.
+
+        ``encoded`` [T * B, channels, H, W] is the input of T steps of B environments, ``leading`` (T, B).
+        """
         boundary = (1 - self.inside) @ self.boundary.flatten(1).t()  # [positions, gates]
-        return _flat(self.given(encoded)) + boundary.flatten()
-
-    def pooled_table(self) -> Tensor:
-        """The gates [channels, H * W * gates] of each pooled number: a convolution over a constant plane is the sum of
-        the weights that lie on the board."""
+        gates = self.given(encoded).permute(0, 2, 3, 1).flatten(1) + boundary.flatten()
+        # A convolution over a constant plane is the sum of the weights that lie on the board.
         by_channel = self.pooled.flatten(2).permute(1, 2, 0)  # [channels, 9, gates]
-        return (self.inside @ by_channel).flatten(1)
-
-
-def _flat(planes: Tensor) -> Tensor:
-    """Planes [N, channels, H, W] as [N, H * W * channels], a view in channels_last memory."""
-    return planes.permute(0, 2, 3, 1).flatten(1)
+        table = (self.inside @ by_channel).flatten(1)
+        return gates.unflatten(0, leading), self.recurrent, table, self.pool
 
 
 class ConvLSTM(nn.Module):
@@ -112,11 +108,7 @@ class ConvLSTM(nn.Module):
 
         Memory is cleared where ``episode_start`` [T, B] is set. The memory given is not changed.
         """
-        leading = episode_start.shape
-        of_layers: list[Tensor] = []
-        for layer in self.cells:
-            gates = layer.gates_of_input(encoded).unflatten(0, leading)
-            of_layers += [gates, layer.recurrent, layer.pooled_table(), layer.pool]
+        of_layers = [tensor for layer in self.cells for tensor in layer(encoded, episode_start.shape)]
         kept = (~episode_start).to(encoded.dtype)
         outputs, hidden, cell = ConvRecurrence.apply(
             kept, memory["hidden"].detach(), memory["cell"].detach(), self.ticks, self.output_gate, *of_layers

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 PER_LAYER = 4
-"""Arguments of `ConvRecurrence` for each layer: gates_of_input, weight, table, pool."""
+"""The number of arguments of `ConvRecurrence` for each layer."""
 
 
 class _Layer(NamedTuple):
@@ -29,9 +29,8 @@ class _Layer(NamedTuple):
     @staticmethod
     def empty(hidden: Tensor, ticks: int) -> _Layer:
         *shape, channels = hidden.shape  # [B, H, W]
-        widths = (2 * channels, 4 * channels, channels, channels)
-        planes = (hidden.new_empty(ticks, *shape, width) for width in widths)
-        return _Layer(*planes, hidden.new_empty(ticks, shape[0], 2 * channels))
+        inputs, gates, before, cell_tanh = (hidden.new_empty(ticks, *shape, width * channels) for width in (2, 4, 1, 1))
+        return _Layer(inputs, gates, before, cell_tanh, hidden.new_empty(ticks, shape[0], 2 * channels))
 
 
 class ConvRecurrence(torch.autograd.Function):
@@ -45,7 +44,8 @@ class ConvRecurrence(torch.autograd.Function):
         cell: Tensor,  # [B, N, H, W, C]
         ticks: int,
         output_gate: str,
-        *of_layers: Tensor,  # gates_of_input [T, B, P * 4C], weight [4C, 2C, 3, 3], table [C, P * 4C], pool; N times
+        # N times: gates of the input [T, B, P * 4C], weight [4C, 2C, 3, 3], table [C, P * 4C], pool (see `_mixed`)
+        *of_layers: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The highest layer's outputs [T, B, H, W, C]; outputs and cell states [B, N, H, W, C] after the last step."""
         (time, batch), (*spatial, channels) = kept.shape, hidden.shape[2:]
