@@ -122,17 +122,17 @@ def sokoban_raw() -> RunSettings:
 
 def sokoban_drc() -> RunSettings:
     """DRC(3, 3) on the levels of `sokoban-quick`, without a model."""
-    return dataclasses.replace(sokoban_raw(), agent=DRCSpec(unroll_stages=20, trace_decay=0.95))
+    return dataclasses.replace(sokoban_raw(), agent=DRCSpec(unroll_stages=20, trace_decay=0.95, learning_rate=4e-4))
 
 
 def sokoban_resnet() -> RunSettings:
     """The residual network of DRC's authors on the levels of `sokoban-quick`, without a model."""
-    return dataclasses.replace(sokoban_raw(), agent=ResNetSpec(unroll_stages=20, trace_decay=0.95))
+    return dataclasses.replace(sokoban_raw(), agent=ResNetSpec(unroll_stages=20, trace_decay=0.95, learning_rate=4e-4))
 
 
 def sokoban_vin() -> RunSettings:
     """A value iteration network on the levels of `sokoban-quick`, without a model."""
-    return dataclasses.replace(sokoban_raw(), agent=VINSpec(unroll_stages=20, trace_decay=0.95))
+    return dataclasses.replace(sokoban_raw(), agent=VINSpec(unroll_stages=20, epochs=3, trace_decay=0.95))
 
 
 def sokoban_i2a() -> RunSettings:
