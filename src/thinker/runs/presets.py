@@ -225,13 +225,14 @@ def boxoban_drc() -> RunSettings:
         exploration_steps=0,
         search=SearchSettings(stage_length=1, discount=0.95),
         model=NoModelSpec(),
-        agent=sokoban_drc().agent,
+        agent=DRCSpec(unroll_stages=20, epochs=1, trace_decay=0.95, learning_rate=4e-4),
     )
 
 
 def boxoban_resnet() -> RunSettings:
     """The residual network of DRC's authors on the levels of `boxoban`, without a model."""
-    return dataclasses.replace(boxoban_drc(), agent=sokoban_resnet().agent)
+    agent = ResNetSpec(unroll_stages=20, epochs=1, trace_decay=0.95, learning_rate=4e-4)
+    return dataclasses.replace(boxoban_drc(), agent=agent)
 
 
 def boxoban_paper() -> RunSettings:
