@@ -172,7 +172,7 @@ def _mcts(axes: list[Axes], numbers: Numbers) -> None:
     axis.set_xticklabels([str(budget) for budget in budgets])
     axis.set_xlabel("simulations of MCTS per real step")
     axis.set_ylabel(f"{numbers['measure']}, 95 % intervals")
-    axis.legend(frameon=False, loc="best")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def _densities(axis: Axes, numbers: Numbers, colours: Mapping[str, str], *, filled: bool = True) -> None:
@@ -196,5 +196,5 @@ _FIGURES: dict[str, tuple[Draw, float, float, int]] = {  # how to draw, inches, 
     "max-td-error": (_max_td_error, 7.5, 3.8, 1),
     "max-td-error-log": (_max_td_error_log, 7.5, 3.8, 1),
     "real-actions": (_real_actions, 12, 3.8, 3),
-    "mcts": (_mcts, 7.5, 4.2, 1),
+    "mcts": (_mcts, 9.5, 4.2, 1),
 }
