@@ -252,7 +252,7 @@ def test_hidden_planes_are_stored_in_half_precision_just_as_the_actor_saw_them()
         "tree": torch.float32,
         "hidden": torch.float16,
         "root_hidden": torch.float16,
-        "real_state": torch.float32,
+        "real_state": torch.uint8,
     }
     with torch.no_grad():
         output, _ = network(unroll.given, unroll.memory)

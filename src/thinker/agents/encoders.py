@@ -20,8 +20,6 @@ from thinker.nn.encoder import Architecture
 from thinker.nn.scale import RunningScale
 from thinker.nn.sizes import SIZES, ImageSize, TilesSize, choose_size
 
-SMALL_IMAGES = SIZES["image-small"]
-
 
 class Planes(nn.Module):
     """A CNN from planes (channels, height, width) to a vector of ``width`` features.
@@ -124,8 +122,8 @@ class StateEncoder(nn.Module):
         model_size = SIZES[choose_size(space)]
         if isinstance(model_size, TilesSize):  # at least one residual block, for a larger receptive field
             model_size = replace(model_size, blocks=max(model_size.blocks, 1))
-        elif isinstance(model_size, ImageSize) and isinstance(SMALL_IMAGES, ImageSize) and size == "small":
-            model_size = replace(SMALL_IMAGES, stacked_frames=model_size.stacked_frames)
+        elif isinstance(model_size, ImageSize) and size == "small":
+            model_size = SIZES["image-small" if model_size.stacked_frames == 1 else "image-small-stacked"]
         border = None if board is None else board.border
         architecture = Architecture(space, num_actions, model_size, border=border)
         self.num_actions = num_actions
