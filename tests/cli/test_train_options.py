@@ -70,7 +70,7 @@ def test_only_environments_of_gymnasium_have_an_id(capsys, monkeypatch):
         options = shown(help_of(name, capsys, monkeypatch)[1])
         of_gymnasium = name in ("cartpole", "gymnasium", "gymnasium-raw")
         assert ("--environment.id" in options) == of_gymnasium
-        assert ("--environment.boxes" in options) == (not of_gymnasium)
+        assert ("--environment.boxes" in options) == name.startswith(("sokoban", "boxoban"))
 
 
 @pytest.mark.parametrize(("words", "boxes"), [(["2"], 2), (["1", "4"], (1, 4))])

@@ -149,7 +149,7 @@ def test_a_size_is_given_by_name_or_as_it_is_or_follows_from_the_space():
     own = TilesSize(channels=5)
     assert size_for(board) == size_for(board, "tiles") == SIZES["tiles"]
     assert size_for(board, own) is own
-    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, "):
+    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, image-small, "):
         size_for(board, "huge")
 
 

@@ -58,7 +58,7 @@ def changed(name: str) -> RunSettings:
     if isinstance(environment, GymnasiumSpec):
         options = {"difficulty": 2, "name": "two words", "deep": {"list": [1, None]}}
         environment = dataclasses.replace(environment, id="my_package:my/Env-v0", options=options, max_steps=9)
-    else:
+    elif isinstance(environment, SokobanSpec):
         environment = dataclasses.replace(environment, reverse_moves=(2, 3), levels="my levels/train", boxes=2)
     return dataclasses.replace(
         settings,
@@ -124,7 +124,7 @@ def test_a_models_size_survives_json_by_name_and_as_an_object(size):
         ((), {"sed": 1}, r"RunSettings has no setting sed\b.*seed"),
         (("environment",), {"type": "sokoban", "bokses": 2}, r"SokobanSpec has no setting bokses\b.*boxes"),
         (("model", "training"), {"batch_sise": 2}, r"TrainerSettings has no setting batch_sise\b.*batch_size"),
-        (("environment",), {"type": "chess"}, "no type 'chess'; known are sokoban, gymnasium"),
+        (("environment",), {"type": "chess"}, "no type 'chess'; known are sokoban, minatar, atari, gymnasium"),
         (("model",), {"type": "duel"}, "no type 'duel'; known are dual, single, board, simulator"),
         (("agent",), {"type": "human"}, "no type 'human'; known are thinker, raw"),
         (("agent",), {}, "no type None; known are thinker, raw"),
@@ -146,7 +146,9 @@ def test_unknown_settings_and_types_are_errors_that_say_what_fits(where, value, 
 
 def test_a_type_that_is_not_registered_cannot_be_saved():
     settings = dataclasses.replace(preset("cartpole"), environment=FunctionSpec(dict))
-    with pytest.raises(UserError, match=r"FunctionSpec is not registered.*ENVIRONMENTS.*sokoban, gymnasium"):
+    with pytest.raises(
+        UserError, match=r"FunctionSpec is not registered.*ENVIRONMENTS.*sokoban, minatar, atari, gymnasium"
+    ):
         settings.to_dict()
 
 

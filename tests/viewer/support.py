@@ -30,8 +30,8 @@ class LoggedEnv(ThinkerEnv):
         self._next_is_real = bool(self.begin[1]["next_is_real"][0])
         return self.begin
 
-    def step(self, actions: Any, policy: Any = None) -> Any:
-        result = super().step(actions, policy)
+    def step(self, actions: Any, policy: Any = None, root_value: Any = None) -> Any:
+        result = super().step(actions, policy, root_value)
         observation, reward, terminated, truncated, info = result
         self.steps.append(
             {

@@ -324,7 +324,7 @@ def test_parameter_groups_hold_every_parameter_once() -> None:
 
 def test_unknown_sizes_and_impossible_numbers_are_errors_that_say_what_to_do() -> None:
     space = KINDS["tiles"][0]
-    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, "):
+    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, image-small, "):
         build_dual(space, NUM_ACTIONS, size="huge")
     with pytest.raises(UserError, match="num_actions must be at least 1, got 0"):
         build_single(space, 0)

@@ -254,7 +254,7 @@ def test_actions_that_are_not_discrete_are_refused(name: str) -> None:
 
 
 def test_unknown_sizes_are_refused_before_anything_is_built() -> None:
-    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, tiles, "):
+    with pytest.raises(UserError, match="unknown size 'huge'; choose one of paper, paper-stacked, image-small, "):
         DualModelSpec(size="huge")
 
 
@@ -289,7 +289,7 @@ def test_the_command_line_explains_sizes_and_refuses_unknown_ones(capsys: pytest
     with pytest.raises(SystemExit):
         tyro.cli(DualModelSpec, args=["--help"], default=DualModelSpec())
     shown = capsys.readouterr().out
-    assert "--size None|paper|paper-stacked|tiles|" in shown
+    assert "--size None|paper|paper-stacked|image-small|" in shown
     assert "chosen from the observation space" in " ".join(shown.replace("│", " ").split())
 
 

@@ -30,7 +30,7 @@ class GumbelMCTSSpec(PlannerSpec):
     considered_actions: int = 16  # maximum number of actions that are tried at the root
     gumbel_scale: float = 1.0  # of the noise at the root
     value_scale: float = 0.1  # of σ(q) = value_scale (visit_offset + largest number of visits) q
-    visit_offset: float = 50.0
+    visit_offset: float = 50.0  # in σ(q)
     unroll_stages: int = 8  # real steps between two updates of the model in training
 
     def __post_init__(self) -> None:
