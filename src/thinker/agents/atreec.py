@@ -20,6 +20,7 @@ from torch.nn import functional
 from thinker.agents.encoders import RawNetworkSize, raw_encoder
 from thinker.agents.learned import LearnedAgentSpec
 from thinker.agents.network import (
+    INITIAL_HEAD_SCALE,
     LAST_REAL,
     AgentInput,
     AgentNetwork,
@@ -125,7 +126,8 @@ class ATreeCNetwork(AgentNetwork):
         self.reward = nn.Sequential(
             nn.Linear(width, reward_width), nn.ReLU(), final_layer(reward_width, (num_actions,))
         )
-        self.value = final_layer(width, (1,))
+        self.value = nn.Linear(width, 1, bias=False)  # a constant would add the same to every logit
+        nn.init.normal_(self.value.weight, std=INITIAL_HEAD_SCALE / math.sqrt(width))
         self.critic = final_layer(width, (1,))
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
