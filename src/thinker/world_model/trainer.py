@@ -22,7 +22,6 @@ from thinker.world_model.losses import VALUE_POLICY_LOSSES, model_losses
 from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
 
-
 PolicyTarget = Literal["distribution", "action"]
 """What the base policy is trained on: the distribution that the agent sampled its real action from, or that action."""
 
