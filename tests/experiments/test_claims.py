@@ -3,7 +3,7 @@
 import pytest
 
 from tests.experiments.made_up import made_up
-from thinker.experiments.claims import all_of, core_seconds, early, greater, similar, solved, times
+from thinker.experiments.claims import Quantity, all_of, core_seconds, early, greater, similar, solved, times
 
 HIGH, LOW, NEAR_HIGH, WIDE = (0.9, 0.91, 0.92), (0.1, 0.12, 0.14), (0.89, 0.91, 0.92), (0.2, 0.9, 0.95)
 RESULTS = made_up({"high": HIGH, "low": LOW, "near": NEAR_HIGH, "wide": WIDE, "single": (0.5,)})
@@ -48,6 +48,12 @@ def test_early_learning_is_the_mean_of_the_curve_over_its_first_part():
     results = made_up({"fast": (0.9, 0.9), "slow": (0.9, 0.9)}, curves={"fast": (0.8, 0.8), "slow": (0.4, 0.4)})
     assert early("fast").of(results) == pytest.approx([0.2, 0.2], abs=0.01)  # rises from 0 to 0.4 in the first half
     assert greater(early("fast"), early("slow"))(results).judgement == "holds"
+
+
+def test_quantities_of_the_same_runs_are_compared_run_by_run():
+    results = made_up({"a": (0.2, 0.5, 0.9)})
+    slightly_lower = Quantity("a", "a little less", lambda results, variant: solved(variant).of(results) - 0.01)
+    assert greater(solved("a"), slightly_lower)(results).judgement == "holds"
 
 
 def test_core_seconds_are_those_of_one_frame():

@@ -90,7 +90,7 @@ def test_settings_are_changed_by_dotted_names_and_typos_are_errors():
     new = changed(settings, {"seed": 3, "model.training.batch_size": 7, "model.replay_capacity": 9, "search.mask": ()})
     assert (new.seed, new.model.training.batch_size, new.model.replay_capacity) == (3, 7, 9)
     assert dataclasses.replace(new, seed=settings.seed, model=settings.model) == settings
-    with pytest.raises(UserError, match="RunSettings has no setting 'model.training.batch'"):
+    with pytest.raises(UserError, match=r"RunSettings has no setting 'model\.training\.batch'"):
         changed(settings, {"model.training.batch": 7})
     assert has_setting(settings, "model.training")
     assert not has_setting(settings, "seed.more")

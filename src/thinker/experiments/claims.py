@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from thinker.experiments.results import Results
-from thinker.experiments.statistics import Interval, difference, ratio
+from thinker.experiments.statistics import Interval, aggregate, difference, ratio
 
 Judgement = Literal["holds", "does not hold", "undecided"]
 
@@ -122,7 +122,10 @@ def _compared(
         if len(sample) < 2:
             have = "no run" if not len(sample) else "only one run"
             return Verdict("undecided", f"{have} of {quantity.described(results)}")
-    interval = compare(*samples)
+    if first.variant == second.variant and compare is difference:  # of the same runs, so each has its own difference
+        interval = aggregate(samples[0] - samples[1])
+    else:
+        interval = compare(*samples)
     operation = "minus" if compare is difference else "divided by"
     evidence = f"{first.described(results)} {operation} {second.described(results)}: {interval}"
     return Verdict(judge(interval), evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from thinker.experiments.catalogue.scales import EPISODES, thinker
@@ -40,7 +41,7 @@ def variants(scale: Scale) -> tuple[Variant, ...]:
 def with_k(k: int | None) -> Quantity:
     """The solve rate with K at test time; None: K as in training."""
 
-    def values(results: Results, variant: str):  # type: ignore[no-untyped-def]
+    def values(results: Results, variant: str) -> np.ndarray:
         chosen = TRAINING[results.scale] if k is None else k
         return results.measured(variant, f"agent-k{chosen}", "solved")
 
