@@ -7,6 +7,7 @@ import pytest
 
 from tests.experiments.made_up import finish, made_up, small_experiment
 from thinker.errors import UserError
+from thinker.experiments import statistics
 from thinker.experiments.claims import Claim, greater, solved
 from thinker.experiments.report import write_report
 from thinker.experiments.results import RESULT, gather, learning_curve, load_results
@@ -53,7 +54,8 @@ def test_a_damaged_result_file_is_an_error(tmp_path):
             load_results(path)
 
 
-def test_a_page_is_made_from_the_result_file_alone(tmp_path):
+def test_a_page_is_made_from_the_result_file_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 50)
     claims = (
         Claim("A beats B", greater(solved("a"), solved("b"))),
         Claim("B beats A", greater(solved("b"), solved("a"))),

@@ -99,7 +99,7 @@ def _table(results: Results) -> Iterator[str]:
     yield ""
     yield (
         "Solved: test episodes, the mean over seeds with its 95 % interval (stratified bootstrap, rliable). Better: "
-        " the probability that a run solves more than a run of the first row. Core-minutes and core-milliseconds are "
+        "the probability that a run solves more than a run of the first row. Core-minutes and core-milliseconds are "
         "CPU time of training on all cores; the latter without random play."
     )
 
@@ -126,7 +126,7 @@ def _method(results: Results) -> Iterator[str]:
         yield f"Runs that are not finished: {', '.join(results.missing)}."
     yield ""
     for text, count in Counter(_origin(run.provenance) for run in results.runs).most_common():
-        yield f"* {count} runs: {text}"
+        yield f"* {_count(count, 'run')}: {text}"
     yield ""
     yield "Each run alone (of the first seed):"
     yield ""
@@ -137,12 +137,16 @@ def _method(results: Results) -> Iterator[str]:
     yield "```"
 
 
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
 def _origin(provenance: dict) -> str:
     machine, versions = provenance.get("machine", {}), provenance.get("versions", {})
     commit = provenance.get("commit") or "unknown"
     parts = [
         f"commit {commit[:10]}{' with changes' if commit.endswith('+') else ''}",
-        f"{machine.get('processor', 'unknown processor')}, {machine.get('cores', '?')} cores for each run",
+        f"{machine.get('processor', 'unknown processor')}, {_count(machine.get('cores', 0), 'core')} for each run",
         ", ".join(f"{name} {version}" for name, version in versions.items()),
     ]
     return "; ".join(part for part in parts if part)
