@@ -21,7 +21,8 @@ def wait_for(condition, seconds=300):
 
 
 @pytest.mark.slow
-def test_an_experiment_that_was_killed_goes_on_and_ends_with_a_page(tmp_path, capsys):
+def test_an_experiment_that_was_killed_goes_on_and_ends_with_a_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # tables do not break lines
     root, out = tmp_path / "runs", tmp_path / "pages"
     words = ["reproduce", "thinking-time", "--scale", "tiny", "--jobs", "2", "--root", str(root), "--out", str(out)]
     folder = root / "tiny" / "thinking-time"

@@ -360,6 +360,7 @@ def test_two_runs_with_the_same_seeds_are_identical():
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"value_loss_scale": math.nan}, "value_loss_scale=nan"),
         ({"gradient_clip": 0.0}, "gradient_clip=0"),
+        ({"policy_target": "best"}, "policy_target='best': must be one of distribution, action"),
         ({"warm_up_transitions": 5_000}, "total_transitions=2000 end before"),
     ],
 )

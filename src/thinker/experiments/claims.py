@@ -104,7 +104,7 @@ def all_of(*parts: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]
         judgements = {verdict.judgement for verdict in verdicts}
         worst: Judgement = "holds"
         for judgement in ("undecided", "does not hold"):
-            worst = judgement if judgement in judgements else worst  # type: ignore[assignment]
+            worst = judgement if judgement in judgements else worst
         return Verdict(worst, "; ".join(verdict.evidence for verdict in verdicts))
 
     return judge

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from thinker.experiments.catalogue.scales import EPISODES, paper_run, raw, thinker, variant
+from thinker.experiments.catalogue.scales import other, raw, thinker
 from thinker.experiments.claims import Claim, all_of, greater, solved
 from thinker.experiments.experiment import Experiment, Scale, Variant, available
-from thinker.experiments.measurements import TestEpisodes
 from thinker.experiments.pictures import curves_and_bars
 
 OTHERS = {
@@ -24,12 +23,8 @@ LONG = 7
 def variants(scale: Scale) -> tuple[Variant, ...]:
     chosen = [thinker(scale, "thinker", "Thinker"), raw(scale)]
     for name, label in OTHERS.items():
-        if scale == "paper":
-            size = {"model.size": "paper"} if name == "muzero" else {}
-            measured = (TestEpisodes(EPISODES[scale]),)
-            chosen.append(Variant(name, label, f"sokoban-{name}", {**paper_run(), **size}, measured))
-        else:
-            chosen.append(variant(scale, name, label, f"sokoban-{name}", {}))
+        paper = {"model.size": "paper"} if name == "muzero" else {}
+        chosen.append(other(scale, name, label, f"sokoban-{name}", paper=paper))
     if scale == "laptop":
         frames = LONG * chosen[0].settings(0).real_steps
         changes = {"real_steps": frames, "annealing_steps": None}

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
-from thinker.experiments.catalogue.scales import EPISODES, paper_run, raw, thinker, variant
+from thinker.experiments.catalogue.scales import other, raw, thinker
 from thinker.experiments.claims import Claim, core_seconds, greater, times
 from thinker.experiments.experiment import Experiment, Scale, Variant, available
-from thinker.experiments.measurements import TestEpisodes
 from thinker.experiments.pictures import points, style
 from thinker.experiments.results import Results
 
-SHORT = {"real_steps": 12_000, "annealing_steps": None, "log_every": 500}
+SHORT: dict[str, Any] = {"real_steps": 12_000, "annealing_steps": None, "log_every": 500}
 """Long enough to measure the speed."""
 SEARCH = {"search.stage_length": 20, "agent.tree_mask_probability": 0.0}
 
 
 def variants(scale: Scale) -> tuple[Variant, ...]:
-    frames = {**SHORT, "real_steps": 400_000} if scale == "paper" else SHORT  # twice the paper's warm-up
-    small = {**SHORT, "exploration_steps": 2_000}
-    rnn, mlp = {"agent.tree_encoder": "lstm-attention"}, {"agent.tree_encoder": "mlp"}
-    others = {"drc": ("DRC(3,3)", {}), "muzero": ("MuZero, 100 simulations", {"agent.simulations": 100})}
+    if scale == "paper":
+        short: dict[str, Any] = {**SHORT, "real_steps": 400_000}  # twice the warm-up of the model
+        learned, simulations = short, {"agent.simulations": 100, "model.size": "paper"}
+    else:
+        short, learned, simulations = SHORT, {**SHORT, "exploration_steps": 2_000}, {"agent.simulations": 100}
     chosen = [
-        raw(scale, changes=frames),
-        *(
-            thinker(
-                scale,
-                name,
-                label,
-                {**frames, **encoder} if scale == "paper" else encoder,
-                laptop={**small, **SEARCH},
-                preset_name="sokoban-dual",
-            )
-            for name, label, encoder in (("rnn", "Thinker, RNN", rnn), ("mlp", "Thinker, MLP", mlp))
-        ),
+        raw(scale, changes=short),
+        other(scale, "drc", "DRC(3,3)", "sokoban-drc", short),
+        other(scale, "muzero", "MuZero, 100 simulations", "sokoban-muzero", {**learned, **simulations}),
     ]
-    for name, (label, changes) in others.items():
-        learned = {"exploration_steps": 2_000} if name == "muzero" else {}
-        if scale == "paper":
-            size = {"model.size": "paper"} if name == "muzero" else {}
-            changes = {**paper_run(), **frames, **size, **changes}
-            chosen.append(Variant(name, label, f"sokoban-{name}", changes, (TestEpisodes(EPISODES[scale]),)))
-        else:
-            chosen.append(variant(scale, name, label, f"sokoban-{name}", {**SHORT, **learned, **changes}))
+    for name, encoder in (("rnn", "lstm-attention"), ("mlp", "mlp")):
+        changes = {**learned, "agent.tree_encoder": encoder}
+        label = f"Thinker, {name.upper()}"
+        chosen.append(thinker(scale, name, label, changes, laptop=SEARCH, preset_name="sokoban-dual"))
     return available(chosen)
 
 

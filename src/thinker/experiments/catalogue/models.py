@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from thinker.experiments.catalogue.scales import EPISODES, paper_run, thinker, variant
+from thinker.experiments.catalogue.scales import other, thinker
 from thinker.experiments.claims import Claim, all_of, greater, similar, solved
 from thinker.experiments.experiment import Experiment, Scale, Variant
-from thinker.experiments.measurements import TestEpisodes
 from thinker.experiments.pictures import curves_and_bars
 from thinker.runs.presets import boxoban_paper
+from thinker.world_model.trainer import TrainerSettings
 
 DUAL = {"feature": "dual network, feature loss", "l2": "dual network, L2 loss", "none": "dual network, no state loss"}
 SINGLE = {"l2": "single network, L2 loss", "none": "single network, no state loss (MuZero's model)"}
@@ -26,18 +26,18 @@ def variants(scale: Scale) -> tuple[Variant, ...]:
         )
         for loss, label in DUAL.items()
     ]
+    dual = boxoban_paper()
+    paper = {
+        "search": dual.search,
+        "agent": dual.agent,
+        "model.size": "paper",
+        "model.augmentation": "none",
+        "model.training": TrainerSettings(warm_up_transitions=200_000),
+        "model.replay_capacity": 200_000,
+    }
     for loss, label in SINGLE.items():
-        changes = {"model.state_loss": loss}
-        if scale == "paper":
-            paper = boxoban_paper()
-            more = {"search": paper.search, "agent": paper.agent, "model.size": "paper"}
-            model = {"model.training": paper.model.training, "model.replay_capacity": paper.model.replay_capacity}  # type: ignore[attr-defined]
-            plain = {"model.augmentation": "none", **changes}
-            measured = (TestEpisodes(EPISODES[scale]),)
-            changes = {**paper_run(), **more, **model, **plain}
-            chosen.append(Variant(f"single-{loss}", label, "sokoban-single", changes, measured))
-        else:
-            chosen.append(variant(scale, f"single-{loss}", label, "sokoban-single", {**LAPTOP_FRAMES, **changes}))
+        changes = {"model.state_loss": loss} if scale == "paper" else {**LAPTOP_FRAMES, "model.state_loss": loss}
+        chosen.append(other(scale, f"single-{loss}", label, "sokoban-single", changes, paper=paper))
     return tuple(chosen)
 
 

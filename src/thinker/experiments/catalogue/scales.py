@@ -95,13 +95,24 @@ def paper_run() -> dict[str, Any]:
     return {**changes, "search.discount": settings.search.discount}
 
 
+def other(
+    scale: Scale,
+    name: str,
+    label: str,
+    preset_name: str,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    paper: Mapping[str, Any] | None = None,
+) -> Variant:
+    """Another method: its preset with ``changes``; at paper scale on the paper's levels, with those of ``paper``."""
+    if scale != "paper":
+        return variant(scale, name, label, preset_name, changes or {})
+    everything = {**paper_run(), **(paper or {}), **(changes or {})}
+    return Variant(name, label, preset_name, everything, (TestEpisodes(EPISODES[scale]),))
+
+
 def raw(scale: Scale, name: str = "raw", label: str = "raw MDP", changes: Mapping[str, Any] | None = None) -> Variant:
     """The same actor-critic on the raw MDP. At paper scale: 20 steps an unroll, half the learning rate."""
-    changes = changes or {}
-    if scale != "paper":
-        return variant(scale, name, label, "sokoban-raw", changes)
     learner = {one.name: getattr(paper_settings(), one.name) for one in dataclasses.fields(LearnerSettings)}
     agent = RawAgentSpec(**{**learner, "network_size": "paper", "unroll_stages": 20, "learning_rate": 3e-4})
-    return Variant(
-        name, label, "sokoban-raw", {**paper_run(), "agent": agent, **changes}, (TestEpisodes(EPISODES[scale]),)
-    )
+    return other(scale, name, label, "sokoban-raw", changes, paper={"agent": agent})
