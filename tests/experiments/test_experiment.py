@@ -8,7 +8,7 @@ import pytest
 from tests.experiments.made_up import finish, small_experiment
 from thinker.errors import UserError
 from thinker.experiments.catalogue import EXPERIMENTS, experiment_named
-from thinker.experiments.experiment import Variant, available, changed, has_setting, locate
+from thinker.experiments.experiment import changed, has_setting, locate
 from thinker.runs.folder import config_differences
 from thinker.runs.presets import preset, training_command
 from thinker.runs.settings import settings_from_dict
@@ -94,11 +94,6 @@ def test_settings_are_changed_by_dotted_names_and_typos_are_errors():
         changed(settings, {"model.training.batch": 7})
     assert has_setting(settings, "model.training")
     assert not has_setting(settings, "seed.more")
-
-
-def test_a_preset_that_does_not_exist_is_left_out():
-    there, missing = (Variant(name, name, name, {}, ()) for name in ("cartpole", "no-such-preset"))
-    assert available((there, missing)) == (there,)
 
 
 def test_seeds_come_one_after_another_and_there_is_at_least_one():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from thinker.errors import UserError
 from thinker.experiments.measurements import Measurement
 from thinker.runs.folder import RunFolder
-from thinker.runs.presets import PRESETS, preset
+from thinker.runs.presets import preset
 from thinker.runs.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -142,8 +142,3 @@ def has_setting(settings: Any, name: str) -> bool:
     if not dataclasses.is_dataclass(settings) or first not in {one.name for one in dataclasses.fields(settings)}:
         return False
     return not rest or has_setting(getattr(settings, first), rest)
-
-
-def available(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """The variants whose presets exist."""
-    return tuple(variant for variant in variants if variant.preset in PRESETS)

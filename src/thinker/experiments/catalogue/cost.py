@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from thinker.experiments.catalogue.scales import other, raw, thinker
 from thinker.experiments.claims import Claim, core_seconds, greater, times
-from thinker.experiments.experiment import Experiment, Scale, Variant, available
+from thinker.experiments.experiment import Experiment, Scale, Variant
 from thinker.experiments.pictures import points, style
 from thinker.experiments.results import Results
 
@@ -20,19 +20,19 @@ SEARCH = {"search.stage_length": 20, "agent.tree_mask_probability": 0.0}
 def variants(scale: Scale) -> tuple[Variant, ...]:
     if scale == "paper":
         short: dict[str, Any] = {**SHORT, "real_steps": 400_000}  # twice the warm-up of the model
-        learned, simulations = short, {"agent.simulations": 100, "model.size": "paper"}
+        learned, simulations = short, {"agent.simulations": 100, "model.size": "paper", "model.augmentation": "none"}
     else:
         short, learned, simulations = SHORT, {**SHORT, "exploration_steps": 2_000}, {"agent.simulations": 100}
     chosen = [
         raw(scale, changes=short),
-        other(scale, "drc", "DRC(3,3)", "sokoban-drc", short),
+        other(scale, "drc", "DRC(3,3)", "sokoban-drc", short, paper={"agent.epochs": 1}),
         other(scale, "muzero", "MuZero, 100 simulations", "sokoban-muzero", {**learned, **simulations}),
     ]
     for name, encoder in (("rnn", "lstm-attention"), ("mlp", "mlp")):
         changes = {**learned, "agent.tree_encoder": encoder}
         label = f"Thinker, {name.upper()}"
         chosen.append(thinker(scale, name, label, changes, laptop=SEARCH, preset_name="sokoban-dual"))
-    return available(chosen)
+    return tuple(chosen)
 
 
 def draw(results: Results, figure: Figure) -> None:

@@ -10,7 +10,7 @@ from thinker.agents import RawAgentSpec, paper_settings
 from thinker.agents.settings import LearnerSettings
 from thinker.experiments.experiment import Scale, Variant, has_setting
 from thinker.experiments.measurements import Measurement, TestEpisodes
-from thinker.runs.presets import PRESETS, boxoban_paper, preset
+from thinker.runs.presets import boxoban_paper, preset
 
 EPISODES: Mapping[Scale, int] = {"tiny": 12, "laptop": 500, "paper": 1000}
 """Test episodes for each number."""
@@ -55,7 +55,7 @@ def variant(
 ) -> Variant:
     """A variant of a laptop's preset at tiny or laptop scale; by default its agent plays test episodes."""
     known = {**LAPTOP, **changes}
-    if scale == "tiny" and preset_name in PRESETS:
+    if scale == "tiny":
         settings = preset(preset_name)
         tiny = {one: value for one, value in TINY.items() if has_setting(settings, one)}
         if settings.exploration_steps:
