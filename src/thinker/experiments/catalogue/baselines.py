@@ -67,7 +67,7 @@ EXPERIMENT = Experiment(
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames, against 10×10 boards with four boxes and 5e7 frames in "
         "the paper. Thinker has the board model and the agent that treats actions alike (`sokoban-quick`); no method "
-        "was tuned for this comparison beyond its preset. Dreamer-v3 is missing: it is not part of this library. I2A, ATreeC and VIN are missing at paper scale, where the paper, too, has their "
-        "numbers from the literature."
+        "was tuned for this comparison beyond its preset. Dreamer-v3 is missing: it is not part of this library. I2A, "
+        "ATreeC and VIN are missing at paper scale, where the paper, too, has their numbers from the literature."
     ),
 )
