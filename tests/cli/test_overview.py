@@ -11,7 +11,19 @@ import pytest
 import thinker
 from thinker.cli import COMMANDS, main
 
-NAMES = ("train", "eval", "watch", "demo", "analyse", "plot", "improve", "runs", "bench", "levels")
+NAMES = (
+    "train",
+    "eval",
+    "watch",
+    "demo",
+    "analyse",
+    "plot",
+    "improve",
+    "reproduce",
+    "runs",
+    "bench",
+    "levels",
+)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -20,7 +32,7 @@ def test_the_overview_lists_all_commands(arguments, capsys):
     printed = capsys.readouterr().out
     assert tuple(COMMANDS) == NAMES
     for name, command in COMMANDS.items():
-        assert f"  {name:<8} {command.summary}" in printed.splitlines()
+        assert f"  {name:<9} {command.summary}" in printed.splitlines()
 
 
 @pytest.mark.parametrize(("mistyped", "meant"), [("trian", "train"), ("evaluate", "eval"), ("wach", "watch")])

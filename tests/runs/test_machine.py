@@ -8,7 +8,7 @@ import torch
 from tests.runs.support import engine, tiny
 from thinker.errors import UserError
 from thinker.runs.build import build_run
-from thinker.runs.machine import choose_device
+from thinker.runs.machine import choose_device, cores
 
 
 @pytest.fixture
@@ -64,3 +64,12 @@ def test_a_device_that_is_given_replaces_the_one_in_the_settings(available):
 def test_threads_are_shared_where_the_model_is_trained_beside_the_agent(threads, name, each):
     engine(tiny(name, threads=threads))
     assert torch.get_num_threads() == each
+
+
+def test_cores_are_those_of_the_process_but_no_more_than_omp_num_threads(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    available = cores()
+    assert available >= 1
+    for limit, expected in (("1", 1), ("100000", available), ("0", available), ("many", available), ("", available)):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        assert cores() == expected

@@ -205,6 +205,21 @@ def test_defaults_are_the_papers_but_for_the_warm_up():
     assert paper.warm_up_transitions == 5_000
 
 
+@pytest.mark.parametrize(("target", "expected"), [("distribution", [0.25, 0.75]), ("action", [0.0, 1.0])])
+def test_the_policys_target_is_the_distribution_or_the_action(target, expected):
+    trainer = make_trainer(policy_target=target)
+    lines = Lines(4)
+    for _ in range(30):
+        step = lines.step()
+        policy = np.full((4, 2), 0.25, np.float32)
+        policy[np.arange(4), step.action] = 0.75
+        trainer.store(dataclasses.replace(step, policy=policy))
+    batch = trainer.replay.sample(8, 1.0)
+    known = batch.policy_mask[:, 0] > 0
+    taken = batch.policy_target[:, 0][known].sort(-1).values
+    torch.testing.assert_close(taken, torch.tensor(expected).expand_as(taken))
+
+
 def test_priorities_become_the_value_errors():
     trainer, lines = make_trainer(replay_ratio=8 * 2 / 4), Lines(4)  # one batch per step
     for _ in range(40):
@@ -345,6 +360,7 @@ def test_two_runs_with_the_same_seeds_are_identical():
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"value_loss_scale": math.nan}, "value_loss_scale=nan"),
         ({"gradient_clip": 0.0}, "gradient_clip=0"),
+        ({"policy_target": "best"}, "policy_target='best': must be one of distribution, action"),
         ({"warm_up_transitions": 5_000}, "total_transitions=2000 end before"),
     ],
 )

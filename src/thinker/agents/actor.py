@@ -26,9 +26,10 @@ class NetworkActor:
         network: computes policies and values; its weights may change between unrolls.
         env: the environments to act in.
         seed: of the generator that samples actions.
-        greedy: take the most likely actions instead of sampling.
+        greedy: take the most likely actions instead of sampling; equally likely ones are still drawn at random.
         trajectory: every step is written to it, one unroll after another; a learner reads it when it is complete.
         tree_mask_probability: of a real decision that sees only what was known before the search of its stage.
+        tree_dropout: probability with which a step sees zeros instead of the tree.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class NetworkActor:
         greedy: bool = False,
         trajectory: Trajectory | None = None,
         tree_mask_probability: float = 0.0,
+        tree_dropout: float = 0.0,
     ) -> None:
         if network.num_actions != env.num_actions:
             raise UserError(f"the network has {network.num_actions} actions, but the environments {env.num_actions}")
@@ -61,6 +63,8 @@ class NetworkActor:
             raise UserError(f"tree_mask_probability is {tree_mask_probability}; it must be between 0 and 1")
         if tree_mask_probability > 0 and not env.copy:
             raise UserError("tree_mask_probability needs the tree at the start of a stage; use ThinkerEnv(copy=True)")
+        if not 0 <= tree_dropout <= 1:
+            raise UserError(f"tree_dropout is {tree_dropout}; it must be between 0 and 1")
         self.network = network
         self.num_envs = env.num_envs
         self._device = network.device
@@ -71,6 +75,7 @@ class NetworkActor:
         self._generator = torch.Generator().manual_seed(seed)
         self._trajectory = trajectory
         self._tree_mask_probability = tree_mask_probability
+        self._tree_dropout = tree_dropout
         self._given: AgentInput | None = None
         self._stage_start: AgentInput | None = None  # the input of the first step of this stage
         self._memory: Memory = {}
@@ -89,18 +94,19 @@ class NetworkActor:
         if self._trajectory is not None:
             self._trajectory.restart()
         self._memory = self.network.initial_memory(self.num_envs)
-        self._given = AgentInput(
+        self._stage_start = AgentInput(
             observation=self._converted(observation),
             episode_start=torch.ones(self.num_envs, dtype=torch.bool, device=device),
             next_is_real=self._tensor(info["next_is_real"]),
             last_action=torch.full((self.num_envs, 3), NO_ACTION, device=device),
             last_reward=torch.zeros(self.num_envs, len(self.network.reward_names), device=device),
         )
-        self._stage_start = self._given
+        self._given = self._dropped(self._stage_start)
 
     def refresh(self, observation: dict[str, Tensor]) -> None:
         """See `Actor`."""
-        self._given = self._stage_start = replace(self.given, observation=self._converted(observation))
+        self._stage_start = replace(self.given, observation=self._converted(observation))
+        self._given = self._dropped(self._stage_start)
 
     @torch.no_grad()
     def act(self) -> Decision:
@@ -109,13 +115,13 @@ class NetworkActor:
         log_policy = output.logits[0].log_softmax(-1)  # [E, A]
         log_reset = output.reset_logits[0].log_softmax(-1)  # [E, 2]
         policy = log_policy.exp()
+        drawn_from, reset_from = policy, log_reset.exp()
         if self.greedy:
-            primary, reset = log_policy.argmax(-1), log_reset.argmax(-1)
-        else:
-            uniform = torch.rand(self.num_envs, 2, generator=self._generator).to(policy.device)
-            # Inverse transform sampling; the clamp covers rounding errors in the cumulative sum.
-            primary = (policy.cumsum(-1) < uniform[:, :1]).sum(-1).clamp_(max=policy.shape[1] - 1)
-            reset = (uniform[:, 1] < log_reset[:, 1].exp()).long()
+            drawn_from, reset_from = _most_likely(log_policy), _most_likely(log_reset)
+        uniform = torch.rand(self.num_envs, 2, generator=self._generator).to(policy.device)
+        # Inverse transform sampling; the clamp covers rounding errors in the cumulative sum.
+        primary = (drawn_from.cumsum(-1) <= uniform[:, :1]).sum(-1).clamp_(max=policy.shape[1] - 1)
+        reset = (uniform[:, 1] < reset_from[:, 1]).long()
         actions = torch.stack((primary, reset), 1)
         log_prob = torch.cat((log_policy.gather(1, actions[:, :1]), log_reset.gather(1, actions[:, 1:])), 1)
         return Decision(actions, policy, log_reset[:, 1].exp(), log_prob, output.value[0])
@@ -161,6 +167,7 @@ class NetworkActor:
             self._stage_start = self._given
         elif self._tree_mask_probability > 0 and info["next_is_real"].any():
             self._given = self._masked(self._given)
+        self._given = self._dropped(self._given)
         if self._trajectory is not None:
             self._trajectory.write(
                 given,
@@ -202,6 +209,14 @@ class NetworkActor:
             last_action=choose(start.last_action, given.last_action),
             last_reward=choose(start.last_reward, given.last_reward),
         )
+
+    def _dropped(self, given: AgentInput) -> AgentInput:
+        """``given``; in some environments, drawn at random, with zeros instead of the tree."""
+        if self._tree_dropout == 0 or "tree" not in given.observation:
+            return given
+        uniform = torch.rand(self.num_envs, 1, generator=self._generator).to(self.network.device)
+        tree = given.observation["tree"] * (uniform >= self._tree_dropout)
+        return replace(given, observation={**given.observation, "tree": tree})
 
     def _rewards(self, reward: np.ndarray, info: dict[str, Any]) -> Tensor:
         """The rewards [E, R] of a step, in the order of the network's ``reward_names``."""
@@ -276,6 +291,12 @@ def _compact(hidden: Tensor) -> Tensor:
         return hidden
     largest = torch.finfo(torch.float16).max
     return hidden.clamp(-largest, largest).half()
+
+
+def _most_likely(log_policy: Tensor) -> Tensor:
+    """The uniform distribution [E, A] over the most likely of the actions."""
+    best = (log_policy == log_policy.amax(-1, keepdim=True)).float()
+    return best / best.sum(-1, keepdim=True)
 
 
 _SAVED = ("episode_start", "next_is_real", "last_action", "last_reward")

@@ -24,16 +24,16 @@ class LearnedAgent:
     learner: ActorCriticLearner
     unroll_stages: int
     tree_mask_probability: float = 0.0
+    tree_dropout: float = 0.0
 
     def actor(
         self, env: ThinkerEnv, *, seed: int, greedy: bool = False, trajectory: Trajectory | None = None
     ) -> NetworkActor:
         """An actor for ``env``. With a ``trajectory`` it is one for training: it writes every step to the trajectory,
-        and trees are masked with ``tree_mask_probability``."""
-        mask = 0.0 if trajectory is None else self.tree_mask_probability
-        return NetworkActor(
-            self.network, env, seed=seed, greedy=greedy, trajectory=trajectory, tree_mask_probability=mask
-        )
+        and trees are hidden with ``tree_mask_probability`` and ``tree_dropout``."""
+        hidden = {"tree_mask_probability": self.tree_mask_probability, "tree_dropout": self.tree_dropout}
+        options = {} if trajectory is None else hidden
+        return NetworkActor(self.network, env, seed=seed, greedy=greedy, trajectory=trajectory, **options)
 
     def trajectory(self, env: ThinkerEnv) -> Trajectory:
         """Storage for one unroll of all environments of ``env``."""

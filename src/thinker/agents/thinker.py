@@ -33,6 +33,8 @@ from thinker.nn.blocks import initialise, one_hot_action
 from thinker.nn.scale import RunningScale
 
 TreeEncoderName = Literal["lstm-attention", "mlp", "per-action"]
+ImaginaryActions = Literal["learned", "random"]
+"""How imaginary and reset actions are chosen."""
 
 
 class ThinkerNetwork(AgentNetwork):
@@ -45,9 +47,9 @@ class ThinkerNetwork(AgentNetwork):
         tree_encoder: "lstm-attention", "mlp" without memory, or "per-action", which treats actions alike.
         size: "paper", or "small" for boards on a laptop.
         board: what the environment declares of its boards, if anything.
+        imaginary_actions: "learned", or "random": uniform, whatever the input, so that there is nothing to learn.
+        reward_names: the kinds of reward that it sees and predicts values for.
     """
-
-    reward_names = ("real", "planning")
 
     def __init__(
         self,
@@ -58,6 +60,8 @@ class ThinkerNetwork(AgentNetwork):
         tree_encoder: TreeEncoderName = "mlp",
         size: NetworkSize = "small",
         board: BoardStructure | None = None,
+        imaginary_actions: ImaginaryActions = "learned",
+        reward_names: tuple[str, ...] = ("real", "planning"),
     ) -> None:
         super().__init__()
         if ("tree" in observation_spaces) != (layout is not None):
@@ -70,6 +74,8 @@ class ThinkerNetwork(AgentNetwork):
         self.num_actions = num_actions
         self.observes = tuple(observation_spaces)
         self.layout = layout
+        self.reward_names = reward_names
+        self.imaginary_actions = imaginary_actions
 
         self.encoders = nn.ModuleDict()
         width = 0
@@ -118,6 +124,8 @@ class ThinkerNetwork(AgentNetwork):
         real_logits, imaginary_logits, reset_logits, value = self.heads(features).split(self.head_sizes, 1)
         if own_logits is not None:
             real_logits, imaginary_logits = real_logits + own_logits[..., 0], imaginary_logits + own_logits[..., 1]
+        if self.imaginary_actions == "random":
+            imaginary_logits, reset_logits = torch.zeros_like(imaginary_logits), torch.zeros_like(reset_logits)
         logits = torch.where(flat.next_is_real.unsqueeze(1), real_logits, imaginary_logits)
         leading = given.episode_start.shape
         outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
@@ -154,10 +162,12 @@ class ThinkerAgentSpec(LearnedAgentSpec):
 
     tree_encoder: TreeEncoderName = "mlp"  # recurrent as in the paper, an MLP, or one network for each action alike
     network_size: NetworkSize = "small"  # size of the encoders and of the recurrent network
-    planning_reward_scale: float = 1.0  # c^p at the start; 0 turns planning rewards off
+    planning_reward_scale: float = 1.0  # c^p at the start; with 0 at the end too there are no planning rewards
     final_planning_reward_scale: float = 0.0  # c^p at the end, annealed linearly
     planning_reward_annealing: float = 1.0  # fraction of the run after which c^p stays at its final value
     tree_mask_probability: float = 0.0  # of real decisions in training that see no search, so that K = 1 works too
+    tree_dropout: float = 0.0  # probability with which a step in training sees zeros instead of the tree
+    imaginary_actions: ImaginaryActions = "learned"  # random: imaginary and reset actions are uniform and not trained
     trace_decay: float = 0.92  # λ per real step; per augmented step it is raised to 1 / K
     imaginary_entropy_cost: float = 1e-2  # entropy bonus of imaginary and reset actions
 
@@ -165,8 +175,10 @@ class ThinkerAgentSpec(LearnedAgentSpec):
         super().__post_init__()
         check_choice(self, "tree_encoder", get_args(TreeEncoderName))
         check_choice(self, "network_size", get_args(NetworkSize))
-        if not 0 <= self.tree_mask_probability <= 1:
-            raise UserError(f"tree_mask_probability is {self.tree_mask_probability}; it must be between 0 and 1")
+        check_choice(self, "imaginary_actions", get_args(ImaginaryActions))
+        for name in ("tree_mask_probability", "tree_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be between 0 and 1")
         if not 0 < self.planning_reward_annealing <= 1:
             annealing = self.planning_reward_annealing
             raise UserError(f"planning_reward_annealing is {annealing}; it must be greater than 0 and at most 1")
@@ -176,6 +188,8 @@ class ThinkerAgentSpec(LearnedAgentSpec):
 
     def reward_scales(self, progress: float) -> dict[str, float]:
         first, final = self.planning_reward_scale, self.final_planning_reward_scale
+        if first == final == 0:
+            return super().reward_scales(progress)
         done = min(1.0, progress / self.planning_reward_annealing)
         return {**super().reward_scales(progress), "planning": first + (final - first) * done}
 
@@ -184,7 +198,7 @@ class ThinkerAgentSpec(LearnedAgentSpec):
 
     def build(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> LearnedAgent:
         agent = super().build(env, seed=seed, device=device)
-        return replace(agent, tree_mask_probability=self.tree_mask_probability)
+        return replace(agent, tree_mask_probability=self.tree_mask_probability, tree_dropout=self.tree_dropout)
 
     def build_network(self, env: ThinkerEnv, *, seed: int, device: torch.device) -> AgentNetwork:
         layout = env.layout if "tree" in env.observe else None
@@ -198,6 +212,8 @@ class ThinkerAgentSpec(LearnedAgentSpec):
                 tree_encoder=self.tree_encoder,
                 size=self.network_size,
                 board=env.metadata.get("board"),
+                imaginary_actions=self.imaginary_actions,
+                reward_names=tuple(self.reward_scales(0.0)),
             )
 
         return build_seeded(make, seed, device)

@@ -1,1 +1,1 @@
-"""The paper's experiments as commands: what agents learned, beside what the paper saw."""
+"""The paper's experiments: its figures and tables as commands, and the analysis of what agents learned."""

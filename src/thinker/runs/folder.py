@@ -41,6 +41,10 @@ class RunFolderError(UserError):
     """The folder of a run cannot be used as requested; the message says what to do."""
 
 
+class RunLockedError(RunFolderError):
+    """Another process is training the run."""
+
+
 class RunFolder:
     """The folder ``root/name`` with all files of the run ``name``.
 
@@ -159,7 +163,7 @@ class RunFolder:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
                 lock.close()
-                raise RunFolderError(
+                raise RunLockedError(
                     f"the run {self.name!r} is being trained by {owner}. Wait for it, stop it, or choose another "
                     f"name with --run OTHER"
                 )

@@ -30,8 +30,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may use: those of its affinity, at most OMP_NUM_THREADS if that is set."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available, int(limit)) if limit.isdecimal() and int(limit) > 0 else available
 
 
 def prepare(threads: int = 0, *, concurrent: int = 1) -> None:

@@ -78,7 +78,7 @@ def plot_runs(
     for axis in axes.flat[len(metrics) :]:
         axis.set_visible(False)
     figure.legend(
-        [Line2D([], [], color=_color(number), linewidth=2.2) for number in range(len(lines))],
+        [Line2D([], [], color=color(number), linewidth=2.2) for number in range(len(lines))],
         [label if len(runs) == 1 else f"{label} (mean ± s.d. of {len(runs)} runs)" for label, runs in lines.items()],
         loc="outside lower center",
         ncols=columns,
@@ -93,19 +93,19 @@ def _draw_panel(axis: Axes, metric: str, x: XAxis, lines: Mapping[str, list[list
     field, x_label = _AXES[x]
     missing = []
     for number, (label, runs) in enumerate(lines.items()):
-        color = _color(number)
+        shade = color(number)
         curves = [curve for curve in (_curve(run, field, metric) for run in runs) if len(curve[0])]
         if not curves:
             missing.append(label)
         elif len(curves) == 1:
-            axis.plot(*curves[0], color=color, linewidth=1.8, marker=_marker(curves[0]))
+            axis.plot(*curves[0], color=shade, linewidth=1.8, marker=_marker(curves[0]))
         else:
             for curve in curves:
-                axis.plot(*curve, color=color, linewidth=0.7, alpha=0.45)
+                axis.plot(*curve, color=shade, linewidth=0.7, alpha=0.45)
             grid, values = on_common_grid(curves)
             mean, spread = values.mean(0), values.std(0, ddof=1)
-            axis.fill_between(grid, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
-            axis.plot(grid, mean, color=color, linewidth=2.2, marker=_marker((grid, mean)))
+            axis.fill_between(grid, mean - spread, mean + spread, color=shade, alpha=0.18, linewidth=0)
+            axis.plot(grid, mean, color=shade, linewidth=2.2, marker=_marker((grid, mean)))
     if missing:
         axis.text(0.98, 0.98, f"not recorded: {', '.join(missing)}", transform=axis.transAxes, ha="right", va="top")
     axis.set_title(metric, fontsize=11, fontweight="bold", loc="left")
@@ -136,7 +136,8 @@ def _curve(lines: Sequence[Mapping[str, Any]], field: str, metric: str) -> Curve
     return np.array(places, np.float64), np.array([points[place] for place in places], np.float64)
 
 
-def _color(number: int) -> str:
+def color(number: int) -> str:
+    """The colour of the curve of this number; all of them can be told apart by the colour-blind."""
     return _COLORS[number % len(_COLORS)]
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -21,6 +21,9 @@ from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.losses import VALUE_POLICY_LOSSES, model_losses
 from thinker.world_model.network import TrainableNetwork
 from thinker.world_model.replay import Replay
+
+PolicyTarget = Literal["distribution", "action"]
+"""What the base policy is trained on: the distribution that the agent sampled its real action from, or that action."""
 
 
 class ModelDivergedError(UserError, FloatingPointError):
@@ -43,6 +46,7 @@ class TrainerSettings:
     priority_exponent: float = 0.6  # α, how strongly sampling prefers sequences with large value errors; 0: uniform
     replay_ratio: float = 6.0  # transitions trained on for every transition collected
     state_reward_interval: int = 1  # after random play, the state-reward half is trained on one of so many batches
+    policy_target: PolicyTarget = "distribution"  # what the base policy learns; action: the one sampled, one-hot
     warm_up_transitions: int = 5_000  # collected before training starts; the paper: 200,000, for runs of 50,000,000
     first_importance_exponent: float = 0.4  # β at the start of the run
     last_importance_exponent: float = 1.0  # β at the end of the run
@@ -59,6 +63,8 @@ class TrainerSettings:
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, (int, float)) and not 0 <= value < math.inf:
                 raise UserError(f"{name}={value}: must be finite and not negative")
+        if self.policy_target not in get_args(PolicyTarget):
+            raise UserError(f"policy_target={self.policy_target!r}: must be one of {', '.join(get_args(PolicyTarget))}")
         if self.gradient_clip == 0:
             raise UserError("gradient_clip=0 would stop all learning: use None for no clipping")
 
@@ -176,6 +182,8 @@ class ModelTrainer:
 
     def store(self, transition: RealTransition) -> None:
         """Store a real step of all environments, to be trained on later."""
+        if self.settings.policy_target == "action":
+            transition = dataclasses.replace(transition, policy=None)
         self.replay.add(transition)
         self.collected_transitions += int(transition.valid.sum())
 

@@ -1,0 +1,126 @@
+"""`thinker reproduce`: the paper's figures and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from thinker.cli.options import RUNS
+
+if TYPE_CHECKING:
+    from thinker.experiments.experiment import Experiment
+
+ScaleOption = Literal["tiny", "laptop", "paper"]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run one of the paper's experiments: train and measure its agents, and judge the paper's claims.
+    Repeat the command to continue after an interruption; what is finished is never repeated."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = ""
+    """Name of the experiment; see --list."""
+    list: bool = False
+    """Show all experiments, and which have been run."""
+    report: bool = False
+    """Only write the page, the picture and the result file, from the runs that are finished."""
+    scale: ScaleOption = "laptop"
+    """tiny: tests the code in minutes; laptop: shows the effect on two cores within an hour; paper: its settings."""
+    seeds: int | None = None
+    """Seeds of every variant; default: 3, tiny 2, paper 5."""
+    jobs: int = 0
+    """Runs at a time, each with its share of the cores; 0: one for each core, at paper scale one."""
+    root: Path = RUNS / "reproduce"
+    """The folder of all experiments."""
+    out: Path = Path("docs") / "results"
+    """Where --report writes."""
+
+    def run(self) -> None:
+        """Run, report or list."""
+        from thinker.errors import UserError
+        from thinker.experiments import statistics
+        from thinker.experiments.catalogue import experiment_named
+
+        if self.list:
+            self._list()
+            return
+        if not self.name:
+            raise UserError("which experiment? `thinker reproduce --list` shows them")
+        experiment = experiment_named(self.name)
+        statistics.check_installed()
+        if self.report:
+            self._report(experiment)
+        else:
+            self._run(experiment)
+
+    def _run(self, experiment: Experiment) -> None:
+        from thinker.errors import UserError
+        from thinker.experiments.results import RESULT, gather
+        from thinker.experiments.runner import run_experiment
+        from thinker.runs.machine import cores
+
+        jobs = self.jobs or (1 if self.scale == "paper" else cores())
+        failed = run_experiment(experiment, self.scale, self.root, seeds=self.seeds, jobs=jobs)
+        results = gather(experiment, self.scale, self.root, self.seeds)
+        results.save(experiment.folder(self.root, self.scale) / RESULT)
+        self._print_claims(experiment)
+        if failed:
+            reasons = "\n".join(f"  {one.job.name}: {one.error()} (log: {one.log})" for one in failed)
+            raise UserError(f"{len(failed)} runs failed; run the same command to try them again:\n{reasons}")
+
+    def _report(self, experiment: Experiment) -> None:
+        from thinker.errors import UserError
+        from thinker.experiments.report import write_report
+        from thinker.experiments.results import RESULT, gather, load_results
+
+        folder = experiment.folder(self.root, self.scale)
+        if folder.exists():
+            seeds = self.seeds
+            if seeds is None and (folder / RESULT).exists():
+                seeds = load_results(folder / RESULT).seeds
+            results = gather(experiment, self.scale, self.root, seeds)
+            results.save(folder / RESULT)
+        else:
+            name = experiment.name if self.scale == "laptop" else f"{experiment.name}-{self.scale}"
+            path = self.out / f"{name}.json"
+            if not path.exists():
+                raise UserError(
+                    f"there are no runs in {folder} and there is no result file {path}; run `thinker reproduce "
+                    f"{experiment.name} --scale {self.scale}` first"
+                )
+            results = load_results(path)
+        if not results.runs:
+            raise UserError(f"no run of {experiment.name} at {self.scale} scale is finished yet")
+        print(f"wrote {write_report(experiment, results, self.out)}")
+
+    def _print_claims(self, experiment: Experiment) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from thinker.experiments.report import verdicts
+        from thinker.experiments.results import RESULT, load_results
+
+        results = load_results(experiment.folder(self.root, self.scale) / RESULT)
+        table = Table("the paper says", "here", "because", title=f"{experiment.name} · {self.scale}", show_lines=True)
+        for claim, verdict in zip(experiment.claims, verdicts(experiment, results)):
+            table.add_row(claim.sentence, verdict.judgement, verdict.evidence)
+        Console().print(table)
+        options = "" if self.scale == "laptop" else f" --scale {self.scale}"
+        options += "" if self.root == RUNS / "reproduce" else f" --root {self.root}"
+        print(f"Next: thinker reproduce {experiment.name}{options} --report   # writes the page to {self.out}")
+
+    def _list(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from thinker.experiments.catalogue import EXPERIMENTS
+        from thinker.experiments.overview import describe
+
+        headings = ("name", "paper", "what", "runs", "needs", "takes", "has been run")
+        table = Table(*headings, title=f"experiments at {self.scale} scale")
+        for experiment in EXPERIMENTS.values():
+            table.add_row(*describe(experiment, self.scale, self.root, self.seeds))
+        Console().print(table)

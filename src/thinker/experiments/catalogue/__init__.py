@@ -1,0 +1,44 @@
+"""The experiments of the paper, one module each; all have an `EXPERIMENT`."""
+
+from __future__ import annotations
+
+import difflib
+
+from thinker.errors import UserError
+from thinker.experiments.catalogue import (
+    base_policy_and_imagination,
+    baselines,
+    cost,
+    depth,
+    hints_and_memory,
+    models,
+    planning_reward_and_target,
+    stage_length,
+    thinking_time,
+)
+from thinker.experiments.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (
+        baselines,
+        thinking_time,
+        stage_length,
+        models,
+        hints_and_memory,
+        base_policy_and_imagination,
+        depth,
+        planning_reward_and_target,
+        cost,
+    )
+}
+"""In the order of the paper. A new experiment is a new module and one line here."""
+
+
+def experiment_named(name: str) -> Experiment:
+    """The experiment of this name."""
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"there is no experiment {name!r}; {hint}experiments are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

@@ -1,0 +1,83 @@
+"""The process of one job: trains a run of an experiment, or resumes it, and measures it.
+
+python -m thinker.experiments.job MODULE SCALE VARIANT SEED FOLDER
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import get_args
+
+from thinker.errors import UserError
+from thinker.experiments.experiment import Experiment, Job, Scale
+from thinker.experiments.provenance import provenance
+from thinker.experiments.results import PROVENANCE
+from thinker.runs.folder import RunFolder, RunLockedError, write_json
+from thinker.runs.load import load_run
+from thinker.runs.train import InterruptedRunError, train
+
+FAILED, STOPPED, LOCKED = 1, 3, 75
+"""Exit codes: the run failed, was stopped and saved, or is being trained by another process."""
+
+
+def command(experiment: Experiment, scale: Scale, job: Job, folder: Path) -> list[str]:
+    """The command line of a job's process."""
+    words = (experiment.module, scale, job.variant.name, str(job.seed), str(folder))
+    return [sys.executable, "-m", __name__, *words]
+
+
+def do(job: Job, folder: Path) -> None:
+    """Train the run in ``folder`` to its end and measure what has not been measured yet."""
+    train(job.settings, folder.parent, folder.name, preset=job.variant.preset)
+    if not (folder / PROVENANCE).exists():
+        write_json(folder / PROVENANCE, provenance())
+    due = [one for one in job.variant.measurements if not one.is_stored(folder)]
+    if due:
+        run = load_run(RunFolder(folder.parent, folder.name))
+        for measurement in due:
+            measurement.store(folder, run)
+            print(f"measured {measurement.name}", flush=True)
+
+
+def main(words: list[str]) -> int:
+    """Do the job that the command line describes; returns the exit code."""
+    module, scale, variant, seed, folder = words
+    if scale not in get_args(Scale):
+        raise ValueError(f"scale {scale!r} is unknown")
+    _stop_with_parent()
+    experiment: Experiment = importlib.import_module(module).EXPERIMENT
+    chosen = next(one for one in experiment.variants(scale) if one.name == variant)  # type: ignore[arg-type]
+    try:
+        do(Job(chosen, int(seed)), Path(folder))
+    except RunLockedError as error:
+        print(error, flush=True)
+        return LOCKED
+    except InterruptedRunError as error:
+        print(error, flush=True)
+        return STOPPED
+    except UserError as error:
+        print(f"error: {error}", flush=True)
+        return FAILED
+    return 0
+
+
+def _stop_with_parent(every: float = 1.0) -> None:
+    """Stop and save when the process that started this one is gone, even if it was killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
