@@ -13,7 +13,7 @@ from thinker.experiments.catalogue import EXPERIMENTS
 from thinker.experiments.results import load_results
 
 
-def wait_for(condition, seconds=300):
+def wait_for(condition, seconds=900):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -27,9 +27,11 @@ def test_an_experiment_that_was_killed_goes_on_and_ends_with_a_page(tmp_path, ca
     words = ["reproduce", "thinking-time", "--scale", "tiny", "--jobs", "2", "--root", str(root), "--out", str(out)]
     folder = root / "tiny" / "thinking-time"
     first = subprocess.Popen([sys.executable, "-m", "thinker", *words], stdout=subprocess.DEVNULL)
-    wait_for(lambda: (folder / "trained-0" / "config.json").exists())
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    try:
+        wait_for(lambda: (folder / "trained-0" / "config.json").exists())
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
 
     assert main(words) == 0  # waits for the orphans to save, if they are still there
     printed = capsys.readouterr().out
