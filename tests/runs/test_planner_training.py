@@ -31,7 +31,7 @@ from thinker.world_model.spec import (
     SimulatorSpec,
 )
 
-PRESETS = ["sokoban-muzero", "sokoban-gumbel"]
+PRESETS = ["sokoban-muzero", "sokoban-muzero-board", "sokoban-muzero-simulator", "sokoban-gumbel"]
 
 
 def with_model(name: str, spec: type[LearnedSpec], **changes: Any) -> RunSettings:
@@ -157,6 +157,7 @@ def kinds() -> dict[str, RunSettings]:
         "gumbel single": tiny("sokoban-gumbel"),
         "mcts board": with_model("sokoban-muzero", BoardModelSpec, value_head="categorical"),
         "gumbel dual": with_model("sokoban-gumbel", DualModelSpec),
+        "mcts board values": tiny("sokoban-muzero-simulator"),
         "mcts learned values": with_model("sokoban-muzero", LearnedValuesSimulatorSpec, value_head="categorical"),
         "mcts simulator": dataclasses.replace(tiny("sokoban-muzero"), model=SimulatorSpec()),
         "exhaustive": tiny("sokoban-muzero", agent=ExhaustiveSpec(depth=2, unroll_stages=4)),

@@ -46,7 +46,9 @@ def frozen_run(tmp_path):
     """Settings of a run with frozen values, and the network that they are from."""
     learned = tiny("sokoban-simulator")
     envs = learned.environment.build(1)
-    network = changed_network(envs.single_observation_space, 5, board=envs.metadata["board"], seed=3)
+    network = changed_network(
+        envs.single_observation_space, 5, network=learned.model.network, board=envs.metadata["board"], seed=3
+    )
     save_values(network, tmp_path / "values.safetensors")
     model = FrozenValuesSimulatorSpec.frozen(learned.model, tmp_path / "values.safetensors")
     search = dataclasses.replace(learned.search, stage_length=6, max_depth=None, observe=("tree",))

@@ -24,6 +24,7 @@ from thinker.errors import UserError
 from thinker.interfaces import NO_ACTION, WorldModel
 from thinker.nn.blocks import Predictor
 from thinker.nn.sizes import SIZES, ImageSize, TilesSize
+from thinker.world_model.board import BoardValueNetwork
 from thinker.world_model.build import build_dual, build_single, build_value_policy
 from thinker.world_model.dual import DualNetwork
 from thinker.world_model.network import LearnedModel, TrainableNetwork
@@ -300,6 +301,32 @@ def test_the_value_policy_network_evaluates_states_as_it_was_trained_on_them(kin
         policy, value = network.evaluate(batch.observation[:, step], last_action)
         torch.testing.assert_close(value, predictions.value[:, step])
         torch.testing.assert_close(policy, predictions.policy_logits[:, step].softmax(-1))
+
+
+def board_values() -> BoardValueNetwork:
+    space = KINDS["tiles"][0]
+    network = build_value_policy(space, NUM_ACTIONS, network="board")
+    assert isinstance(network, BoardValueNetwork)
+    return network
+
+
+def test_the_value_policy_half_for_boards_learns_one_batch_by_heart() -> None:
+    shares = learn_one_batch(board_values(), "tiles")
+    assert set(shares) == {"value", "policy"}
+    assert max(shares.values()) < 0.05, shares
+
+
+def test_the_value_policy_half_for_boards_evaluates_states_as_it_was_trained_on_them() -> None:
+    network = board_values()
+    nn.init.normal_(network.value_policy.output.weight, generator=torch.Generator().manual_seed(0))
+    batch = random_batch(KINDS["tiles"][0], num_sequences=3, unroll_length=2)
+    predictions = network.predict(batch)
+    for step in range(2):  # the last state has no target
+        policy, value = network.evaluate(batch.observation[:, step], batch.last_action)
+        known = predictions.known[:, step] > 0
+        assert known.any()
+        torch.testing.assert_close(value[known], predictions.value[known, step])
+        torch.testing.assert_close(policy[known], predictions.policy_logits[known, step].softmax(-1))
 
 
 def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator_alone() -> None:

@@ -213,12 +213,16 @@ def test_all_board_models_of_one_build_use_what_its_trainer_publishes() -> None:
 
 
 def test_only_boards_have_a_model_for_boards() -> None:
-    message = r"BoardModelSpec needs .* boards of 0s and 1s, which Box\(.* are not; use a preset with another model"
+    message = r"networks for boards need .* boards of 0s and 1s, which Box\(.* are not; use a preset with another model"
     with pytest.raises(UnsupportedError, match=message):
         built(BoardModelSpec())
     for size in ("board", None):
         with pytest.raises(UnsupportedError, match=message):
             built_for_boards(BoardModelSpec(size=size), sokobans(observation="rgb"))
+    with pytest.raises(UnsupportedError, match=message):
+        built(LearnedValuesSimulatorSpec(network="board"))
+    with pytest.raises(UserError, match="network='round': must be one of dual, board"):
+        LearnedValuesSimulatorSpec(network="round")
 
 
 @pytest.mark.parametrize("spec", [BoardModelSpec, DualModelSpec, SingleModelSpec, LearnedValuesSimulatorSpec])

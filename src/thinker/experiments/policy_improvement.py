@@ -42,9 +42,9 @@ from thinker.runs.presets import SIMULATOR_PRESET, preset
 from thinker.runs.run import Run, Who
 from thinker.runs.settings import RunSettings
 from thinker.runs.train import train
+from thinker.world_model.build import ValueNetwork
 from thinker.world_model.frozen import FrozenValuesSimulatorSpec, save_values
 from thinker.world_model.spec import LearnedValuesSimulatorSpec, ModelSpec, SimulatorSpec
-from thinker.world_model.value_policy import ValuePolicyNetwork
 
 Kind = Literal["random", "base-policy", "exhaustive", "mcts", "agent"]
 BASE_RUN = "base-policy"
@@ -266,7 +266,7 @@ class Improvement:
         train(self.settings.base_run(), self._runs, BASE_RUN, preset=self.settings.preset)
         trainer = load_run(RunFolder(self._runs, BASE_RUN)).trainer
         assert trainer is not None
-        assert isinstance(trainer.network, ValuePolicyNetwork)
+        assert isinstance(trainer.network, ValueNetwork)
         save_values(trainer.network, self.settings.weights)
 
     def _run_of(self, who: Played) -> Run:

@@ -156,7 +156,10 @@ def sokoban_atreec() -> RunSettings:
 
 def sokoban_simulator() -> RunSettings:
     """`sokoban-quick` with the perfect simulator as its model and a learned base policy and value."""
-    model = LearnedValuesSimulatorSpec(training=SEQUENCE_TRAINING, replay_capacity=20_000)
+    training = dataclasses.replace(BOARD_TRAINING, state_reward_interval=1)  # there is no such half
+    model = LearnedValuesSimulatorSpec(
+        network="board", training=training, replay_capacity=20_000, augmentation="symmetries"
+    )
     return dataclasses.replace(sokoban_quick(), model=model, exploration_steps=0)
 
 
@@ -188,6 +191,16 @@ def sokoban_muzero() -> RunSettings:
         ),
         agent=MCTSSpec(simulations=24),
     )
+
+
+def sokoban_muzero_board() -> RunSettings:
+    """`sokoban-muzero` with the model of `sokoban-quick`, which predicts boards: the same model for both searches."""
+    return dataclasses.replace(sokoban_muzero(), model=sokoban_quick().model)
+
+
+def sokoban_muzero_simulator() -> RunSettings:
+    """`sokoban-muzero` with the perfect simulator as its model and a learned base policy and value."""
+    return dataclasses.replace(sokoban_muzero(), model=sokoban_simulator().model, exploration_steps=0)
 
 
 def sokoban_gumbel() -> RunSettings:
@@ -291,6 +304,8 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-dual": sokoban_dual,
     "sokoban-single": sokoban_single,
     "sokoban-muzero": sokoban_muzero,
+    "sokoban-muzero-board": sokoban_muzero_board,
+    "sokoban-muzero-simulator": sokoban_muzero_simulator,
     "sokoban-gumbel": sokoban_gumbel,
     "boxoban": boxoban,
     "boxoban-drc": boxoban_drc,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from thinker.errors import UserError
 from thinker.interfaces import NodeOutput
 from thinker.nn.blocks import ActionLayer, OutputLayer
+from thinker.world_model.board import BoardValueNetwork
 from thinker.world_model.network import LearnedModel, TrainableNetwork
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
@@ -108,7 +109,7 @@ class ActingModel:
 class ActingValues:
     """Base policy and value for a simulator (a `PolicyAndValue`): a view of the weights of an acting copy."""
 
-    def __init__(self, acting: ActingCopy[ValuePolicyNetwork]) -> None:
+    def __init__(self, acting: ActingCopy[ValuePolicyNetwork | BoardValueNetwork]) -> None:
         self._network = acting.network
 
     @property

@@ -42,9 +42,15 @@ class NotBoardsError(UnsupportedError):
 
     def __init__(self, space: gym.Space) -> None:
         super().__init__(
-            f"BoardModelSpec needs observations that are boards of 0s and 1s, which {space} are not; use a preset with "
-            "another model, or DualModelSpec"
+            f"networks for boards need observations that are boards of 0s and 1s, which {space} are not; use a preset "
+            "with another model, or DualModelSpec"
         )
+
+
+def check_boards(architecture: ModelArchitecture) -> None:
+    """Raise an error if observations are not boards."""
+    if not isinstance(architecture.size, TilesSize):
+        raise NotBoardsError(architecture.observation_space)
 
 
 class Evaluation(NamedTuple):
@@ -102,7 +108,58 @@ class BoardDynamics(nn.Module):
         return Transition(following, outputs["reward"], outputs["termination"].squeeze(1))
 
 
-class BoardNetwork(TrainableNetwork):
+class BoardEvaluation(TrainableNetwork):
+    """Base class of the networks whose value-policy half evaluates single boards."""
+
+    value_policy: BoardEvaluator
+
+    def predict_values(self, batch: SequenceBatch) -> Predictions:
+        """Values and policies of the states where either is trained, and never of the last."""
+        return self._evaluate(self._states(batch)[: -len(batch.last_action)], batch)
+
+    def _states(self, batch: SequenceBatch) -> Tensor:
+        """[(L+1) * N, *state_shape]"""
+        return self.codec.encode(time_major(batch.observation))
+
+    def _evaluate(self, states: Tensor, batch: SequenceBatch) -> Predictions:
+        """`predict_values` for the encoded states [L * N, *state_shape]."""
+        mask = (batch.value_mask + batch.policy_mask)[:, :-1]
+        chosen = time_major(mask).nonzero().squeeze(1)
+        value = states.new_zeros(len(states), self.head.outputs)
+        policy_logits = states.new_zeros(len(states), self.num_actions)
+        if len(chosen):
+            evaluation = self.value_policy(states if len(chosen) == len(states) else states[chosen])
+            value = value.index_copy(0, chosen, evaluation.value_output)
+            policy_logits = policy_logits.index_copy(0, chosen, evaluation.policy_logits)
+        return Predictions(
+            head=self.head,
+            value_output=F.pad(batch_major(value, len(mask)), (0, 0, 0, 1)),
+            policy_logits=F.pad(batch_major(policy_logits, len(mask)), (0, 0, 0, 1)),
+            known=F.pad((mask != 0).to(value.dtype), (0, 1)),
+        )
+
+
+class BoardValueNetwork(BoardEvaluation):
+    """The value-policy half alone, to be trained for use with a perfect simulator."""
+
+    def __init__(self, architecture: ModelArchitecture, player_planes: tuple[int, ...] | None = None) -> None:
+        super().__init__(architecture, ("value", "policy"))
+        check_boards(architecture)
+        self.value_policy = BoardEvaluator(architecture, player_planes)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"value_policy": list(self.parameters())}
+
+    def predict(self, batch: SequenceBatch) -> Predictions:
+        return self.predict_values(batch)
+
+    def evaluate(self, observation: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy [B, A] (probabilities) and value [B] of real observations; ``last_action`` does not matter."""
+        evaluation = self.value_policy(self.codec.encode(observation))
+        return evaluation.policy_logits.softmax(1), self.head.decode(evaluation.value_output)
+
+
+class BoardNetwork(BoardEvaluation):
     """Both halves. Search uses it through `thinker.world_model.board_model.BoardModel`.
 
     ``state_loss`` is the loss of predicted boards: the cross-entropy of their squares, or the squared difference of
@@ -118,8 +175,7 @@ class BoardNetwork(TrainableNetwork):
         player_planes: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(architecture, ("reward", "termination", "state", "value", "policy"))
-        if not isinstance(architecture.size, TilesSize):
-            raise NotBoardsError(architecture.observation_space)
+        check_boards(architecture)
         self.state_loss = state_loss
         self.state_reward = BoardDynamics(architecture.of_state_reward())
         self.value_policy = BoardEvaluator(architecture, player_planes)
@@ -141,30 +197,6 @@ class BoardNetwork(TrainableNetwork):
             reward_output=batch_major(transition.reward_output, num_sequences),
             termination_logit=batch_major(transition.termination_logit, num_sequences),
             state_error=batch_major(self._state_error(transition.state, after), num_sequences),
-        )
-
-    def predict_values(self, batch: SequenceBatch) -> Predictions:
-        return self._evaluate(self._states(batch)[: -len(batch.last_action)], batch)
-
-    def _states(self, batch: SequenceBatch) -> Tensor:
-        """[(L+1) * N, *state_shape]"""
-        return self.codec.encode(time_major(batch.observation))
-
-    def _evaluate(self, states: Tensor, batch: SequenceBatch) -> Predictions:
-        """Values and policies of the states [L * N, *state_shape] where either is trained, and never of the last."""
-        mask = (batch.value_mask + batch.policy_mask)[:, :-1]
-        chosen = time_major(mask).nonzero().squeeze(1)
-        value = states.new_zeros(len(states), self.head.outputs)
-        policy_logits = states.new_zeros(len(states), self.num_actions)
-        if len(chosen):
-            evaluation = self.value_policy(states if len(chosen) == len(states) else states[chosen])
-            value = value.index_copy(0, chosen, evaluation.value_output)
-            policy_logits = policy_logits.index_copy(0, chosen, evaluation.policy_logits)
-        return Predictions(
-            head=self.head,
-            value_output=F.pad(batch_major(value, len(mask)), (0, 0, 0, 1)),
-            policy_logits=F.pad(batch_major(policy_logits, len(mask)), (0, 0, 0, 1)),
-            known=F.pad((mask != 0).to(value.dtype), (0, 1)),
         )
 
     def _state_error(self, predicted: Tensor, true: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ the CPU. The global random state is not changed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Literal
 
 import gymnasium as gym
 import torch
@@ -21,7 +22,7 @@ from thinker.nn.seeding import seeded
 from thinker.nn.sizes import ModelSize, TilesSize, UnsupportedSpaceError, size_for
 from thinker.world_model.acting import Network
 from thinker.world_model.architecture import ModelArchitecture
-from thinker.world_model.board import BoardNetwork, BoardStateLoss, NotBoardsError
+from thinker.world_model.board import BoardNetwork, BoardStateLoss, BoardValueNetwork, NotBoardsError
 from thinker.world_model.dual import DualNetwork
 from thinker.world_model.heads import Head
 from thinker.world_model.network import SingleStateLoss, StateLoss
@@ -29,6 +30,9 @@ from thinker.world_model.single import SingleNetwork
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
 CPU = torch.device("cpu")
+ValueNetworkName = Literal["dual", "board"]
+"""The model whose value-policy half is used: the paper's dual network, or the one for boards."""
+ValueNetwork = ValuePolicyNetwork | BoardValueNetwork
 
 
 def build_dual(
@@ -81,24 +85,38 @@ def build_board(
     def make(architecture: ModelArchitecture) -> BoardNetwork:
         return BoardNetwork(architecture, state_loss, None if board is None else board.player_planes)
 
-    try:
-        return _build(make, observation_space, num_actions, size, board, head, seed, device)
-    except UnsupportedSpaceError as error:
-        raise NotBoardsError(observation_space) from error
+    return _build_for_boards(make, observation_space, num_actions, size, board, head, seed, device)
 
 
 def build_value_policy(
     observation_space: gym.Space,
     num_actions: int,
     *,
+    network: ValueNetworkName = "dual",
     size: str | ModelSize | None = None,
     board: BoardStructure | None = None,
     head: Head | None = None,
     seed: int = 0,
     device: torch.device = CPU,
-) -> ValuePolicyNetwork:
+) -> ValueNetwork:
     """A value-policy network alone, to be trained for use with a perfect simulator."""
-    return _build(ValuePolicyNetwork, observation_space, num_actions, size, board, head, seed, device)
+    if network == "dual":
+        return _build(ValuePolicyNetwork, observation_space, num_actions, size, board, head, seed, device)
+
+    def make(architecture: ModelArchitecture) -> BoardValueNetwork:
+        return BoardValueNetwork(architecture, None if board is None else board.player_planes)
+
+    size = "board" if size is None else size
+    return _build_for_boards(make, observation_space, num_actions, size, board, head, seed, device)
+
+
+def _build_for_boards(
+    make: Callable[[ModelArchitecture], Network], observation_space: gym.Space, *arguments: Any
+) -> Network:
+    try:
+        return _build(make, observation_space, *arguments)
+    except UnsupportedSpaceError as error:
+        raise NotBoardsError(observation_space) from error
 
 
 def _build(

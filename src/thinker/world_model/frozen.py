@@ -18,7 +18,7 @@ from thinker.errors import UserError
 from thinker.interfaces import NodeOutput, PolicyAndValue, WorldModel
 from thinker.world_model.acting import ActingCopy, ActingValues, Precision
 from thinker.world_model.board_table import UNKNOWN, find_or_add, make_table
-from thinker.world_model.build import build_value_policy
+from thinker.world_model.build import ValueNetwork, ValueNetworkName, build_value_policy
 from thinker.world_model.heads import HeadName
 from thinker.world_model.simulator import simulator
 from thinker.world_model.spec import (
@@ -29,7 +29,6 @@ from thinker.world_model.spec import (
     SizeOption,
     num_actions_of,
 )
-from thinker.world_model.value_policy import ValuePolicyNetwork
 
 KeepValues = Literal["stage", "always"]
 """How long the values of states are kept: for the search of one real step, or as long as there is room for them."""
@@ -42,6 +41,7 @@ class FrozenValuesSimulatorSpec(ModelSpec):
     """The real dynamics as a perfect model, with a base policy and value from a file, which are never trained."""
 
     weights: str = ""  # safetensors file of a value-policy network, written by save_values
+    network: ValueNetworkName = "dual"  # the model whose value-policy half it is
     size: SizeOption = None  # size of that network; None: chosen from the observation space
     precision: Precision = (
         "auto"  # precision of its evaluations; auto: bfloat16 where the hardware supports it natively
@@ -62,6 +62,7 @@ class FrozenValuesSimulatorSpec(ModelSpec):
         """The spec of a network that was trained as ``model`` and saved in ``weights``."""
         return FrozenValuesSimulatorSpec(
             weights=str(weights),
+            network=model.network,
             size=model.size,
             precision=model.precision,
             value_head=model.value_head,
@@ -72,6 +73,7 @@ class FrozenValuesSimulatorSpec(ModelSpec):
     def _trained(self) -> LearnedValuesSimulatorSpec:
         """The spec with which the same network is trained."""
         return LearnedValuesSimulatorSpec(
+            network=self.network,
             size=self.size,
             precision=self.precision,
             value_head=self.value_head,
@@ -87,6 +89,7 @@ class FrozenValuesSimulatorSpec(ModelSpec):
         network = build_value_policy(
             context.observation_space,
             num_actions_of(context.action_space),
+            network=self.network,
             size=self.size,
             board=context.board,
             head=self._trained().head(),
@@ -97,14 +100,14 @@ class FrozenValuesSimulatorSpec(ModelSpec):
         return _BuiltFrozenValues(values, network.num_actions, self.keep_values)
 
 
-def save_values(network: ValuePolicyNetwork, path: Path) -> None:
+def save_values(network: ValueNetwork, path: Path) -> None:
     """Write the weights of ``network`` to the safetensors file ``path``, atomically."""
     temporary = path.with_name(f".{path.name}.tmp")
     save_file({name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}, temporary)
     os.replace(temporary, path)
 
 
-def load_values(network: ValuePolicyNetwork, path: Path) -> None:
+def load_values(network: ValueNetwork, path: Path) -> None:
     """Load the weights that `save_values` wrote to ``path``; raises an error if they do not fit."""
     if not path.is_file():
         raise UserError(

@@ -22,14 +22,20 @@ from thinker.nn.symmetry import BoardSymmetries
 from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, Network, Precision
 from thinker.world_model.board import BoardNetwork, BoardStateLoss
 from thinker.world_model.board_model import BoardModel
-from thinker.world_model.build import build_board, build_dual, build_single, build_value_policy
+from thinker.world_model.build import (
+    ValueNetwork,
+    ValueNetworkName,
+    build_board,
+    build_dual,
+    build_single,
+    build_value_policy,
+)
 from thinker.world_model.heads import CategoricalHead, Head, HeadName, ScalarHead
 from thinker.world_model.network import LearnedModel, SingleStateLoss, StateLoss
 from thinker.world_model.no_model import NoModel
 from thinker.world_model.replay import Replay
 from thinker.world_model.simulator import simulator
 from thinker.world_model.trainer import ModelTrainer, TrainerSettings
-from thinker.world_model.value_policy import ValuePolicyNetwork
 
 Augmentation = Literal["none", "symmetries"]
 """Changes of the training data that leave the MDP as it is."""
@@ -227,17 +233,24 @@ class BoardModelSpec(LearnedSpec[BoardNetwork]):
 
 
 @dataclass(frozen=True)
-class LearnedValuesSimulatorSpec(LearnedSpec[ValuePolicyNetwork]):
+class LearnedValuesSimulatorSpec(LearnedSpec[ValueNetwork]):
     """The real dynamics as a perfect model, with a learned base policy and value."""
+
+    network: ValueNetworkName = "dual"  # whose value-policy half it is; board: for boards that contain the whole state
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network not in get_args(ValueNetworkName):
+            raise UserError(f"network={self.network!r}: must be one of {', '.join(get_args(ValueNetworkName))}")
 
     @property
     def predicts_states(self) -> bool:
         return True
 
-    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> ValuePolicyNetwork:
-        return build_value_policy(observation_space, num_actions, size=self.size, **options)
+    def _network(self, observation_space: Space, num_actions: int, **options: Any) -> ValueNetwork:
+        return build_value_policy(observation_space, num_actions, network=self.network, size=self.size, **options)
 
-    def _built(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> BuiltLearnedModel:
+    def _built(self, acting: ActingCopy[ValueNetwork], trainer: ModelTrainer) -> BuiltLearnedModel:
         return _BuiltLearnedValues(acting, trainer)
 
 
@@ -284,7 +297,7 @@ class _BuiltBoards(BuiltLearnedModel):
 
 
 class _BuiltLearnedValues(BuiltLearnedModel):
-    def __init__(self, acting: ActingCopy[ValuePolicyNetwork], trainer: ModelTrainer) -> None:
+    def __init__(self, acting: ActingCopy[ValueNetwork], trainer: ModelTrainer) -> None:
         self.trainer = trainer
         self._values = ActingValues(acting)
 
