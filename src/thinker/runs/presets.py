@@ -208,6 +208,11 @@ def sokoban_gumbel() -> RunSettings:
     return dataclasses.replace(sokoban_muzero(), agent=GumbelMCTSSpec(simulations=8))
 
 
+def sokoban_gumbel_board() -> RunSettings:
+    """`sokoban-gumbel` with the model of `sokoban-quick`, which predicts boards: the same model for both searches."""
+    return dataclasses.replace(sokoban_gumbel(), model=sokoban_quick().model)
+
+
 def boxoban() -> RunSettings:
     """Boxoban levels, 10x10 with four boxes, as tiles. Needs the level files: --environment.levels FOLDER."""
     return dataclasses.replace(
@@ -307,6 +312,7 @@ PRESETS: dict[str, Callable[[], RunSettings]] = {
     "sokoban-muzero-board": sokoban_muzero_board,
     "sokoban-muzero-simulator": sokoban_muzero_simulator,
     "sokoban-gumbel": sokoban_gumbel,
+    "sokoban-gumbel-board": sokoban_gumbel_board,
     "boxoban": boxoban,
     "boxoban-drc": boxoban_drc,
     "boxoban-resnet": boxoban_resnet,
