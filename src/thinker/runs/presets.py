@@ -54,6 +54,10 @@ BOARD_TRAINING = dataclasses.replace(
 """The same for `BoardModelSpec`."""
 MUZERO_TRAINING = dataclasses.replace(
     SEQUENCE_TRAINING,
+    # Without predicted states, rare rewards alone teach the dynamics: more updates, and more of them on surprises.
+    replay_ratio=16.0,
+    batch_size=64,
+    priority_exponent=0.6,
     learning_rate=2e-3,
     return_length=10,  # beyond it, the search's values
     value_loss_scale=0.25,  # of cross-entropies
