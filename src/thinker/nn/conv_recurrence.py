@@ -18,19 +18,55 @@ PER_LAYER = 4
 
 
 class _Layer(NamedTuple):
-    """What one layer computes in S = T * ticks ticks of B environments."""
+    """What one layer computes in S = T * ticks ticks of B environments. After the last tick, slot S is the memory."""
 
-    inputs: Tensor  # [S, B, H, W, 2C]  output of the layer below, own last output
-    gates: Tensor  # [S, B, H, W, 4C]   after their nonlinearities: candidate, output, input, forget
-    before: Tensor  # [S, B, H, W, C]   cell state before the tick
-    cell_tanh: Tensor  # [S, B, H, W, C]  of the cell state after the tick
-    pooled: Tensor  # [S, B, 2C]        maximum and mean of the own last output
+    inputs: Tensor  # [S + 1, B, H, W, 2C]  output of the layer below, own last output
+    states: Tensor  # [S + 1, B, H, W, C]   cell state before the tick
+    gates: Tensor  # [S, B, H, W, 4C]       after their nonlinearities: candidate, output, input, forget
+    cell_tanh: Tensor  # [S, B, H, W, C]    of the cell state after the tick
+    pooled: Tensor  # [S, B, 2C]            maximum and mean of the own last output
 
     @staticmethod
-    def empty(hidden: Tensor, ticks: int) -> _Layer:
-        *shape, channels = hidden.shape  # [B, H, W]
-        inputs, gates, before, cell_tanh = (hidden.new_empty(ticks, *shape, width * channels) for width in (2, 4, 1, 1))
-        return _Layer(inputs, gates, before, cell_tanh, hidden.new_empty(ticks, shape[0], 2 * channels))
+    def begin(hidden: Tensor, cell: Tensor, ticks: int) -> _Layer:
+        """From memory, each [B, H, W, C]."""
+        *shape, channels = hidden.shape
+
+        def empty(slots: int, width: int) -> Tensor:
+            return hidden.new_empty(slots, *shape, width * channels)
+
+        pooled = hidden.new_empty(ticks, shape[0], 2 * channels)
+        layer = _Layer(empty(ticks + 1, 2), empty(ticks + 1, 1), empty(ticks, 4), empty(ticks, 1), pooled)
+        layer.inputs[0, ..., channels:] = hidden
+        layer.states[0] = cell
+        return layer
+
+    def by_tick(self) -> _Ticks:
+        """Views of the slots: made at once, because single ones cost as much time as small operations."""
+        channels = self.states.shape[-1]
+        below, own = self.inputs.split(channels, -1)
+        parts = (self.inputs, below, own, self.states, self.gates, self.cell_tanh, self.pooled)
+        return _Ticks(*(part.unbind(0) for part in parts), *by_gate(self.gates))
+
+
+class _Ticks(NamedTuple):
+    """The slots of a `_Layer`."""
+
+    inputs: tuple[Tensor, ...]
+    below: tuple[Tensor, ...]
+    own: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    gates: tuple[Tensor, ...]
+    cell_tanh: tuple[Tensor, ...]
+    pooled: tuple[Tensor, ...]
+    candidate: tuple[Tensor, ...]
+    output: tuple[Tensor, ...]
+    into: tuple[Tensor, ...]
+    forget: tuple[Tensor, ...]
+
+
+def by_gate(gates: Tensor) -> list[tuple[Tensor, ...]]:
+    """Views of [S, ..., 4C]: for each of the four gates, S of shape [..., C]."""
+    return [gate.unbind(0) for gate in gates.chunk(4, -1)]
 
 
 class ConvRecurrence(torch.autograd.Function):
@@ -50,38 +86,39 @@ class ConvRecurrence(torch.autograd.Function):
         """The highest layer's outputs [T, B, H, W, C]; outputs and cell states [B, N, H, W, C] after the last step."""
         (time, batch), (*spatial, channels) = kept.shape, hidden.shape[2:]
         arguments = [of_layers[i : i + PER_LAYER] for i in range(0, len(of_layers), PER_LAYER)]
-        outputs = [one.contiguous() for one in hidden.unbind(1)]
-        states = [one.contiguous() for one in cell.unbind(1)]
-        made = [_Layer.empty(one, time * ticks) for one in outputs]
+        made = [_Layer.begin(*one, time * ticks) for one in zip(hidden.unbind(1), cell.unbind(1))]
+        slots = [layer.by_tick() for layer in made]
+        lowest, highest = slots[0], slots[-1]
+        lowest.below[0].copy_(highest.own[0])
         results = hidden.new_empty(time, batch, *spatial, channels)
         for tick in range(time * ticks):
             t = tick // ticks
             if tick % ticks == 0:
                 keep = kept[t].view(-1, 1, 1, 1)
-                outputs, states = [one * keep for one in outputs], [one * keep for one in states]
-            below = outputs[-1]
-            for n, ((given, weight, table, pool), layer) in enumerate(zip(arguments, made)):
-                inputs, gates, pooled = layer.inputs[tick], layer.gates[tick], layer.pooled[tick]
-                torch.cat((below, outputs[n]), -1, out=inputs)
-                torch.cat((outputs[n].amax((1, 2)), outputs[n].mean((1, 2))), 1, out=pooled)
+                for slot in slots:
+                    slot.states[tick].mul_(keep)
+                    slot.own[tick].mul_(keep)
+                lowest.below[tick].mul_(keep)
+            for n, ((given, weight, table, pool), slot) in enumerate(zip(arguments, slots)):
+                own, gates, pooled = slot.own[tick], slot.gates[tick], slot.pooled[tick]
+                torch.cat((own.amax((1, 2)), own.mean((1, 2))), 1, out=pooled)
                 torch.addmm(given[t], _mixed(pooled, pool), table, out=gates.view(batch, -1))
-                gates.add_(F.conv2d(inputs.permute(0, 3, 1, 2), weight, padding=1).permute(0, 2, 3, 1))
-                candidate, output, into, forget = gates.split(channels, -1)
-                if output_gate == "tanh":
-                    gates[..., : 2 * channels].tanh_()
-                else:
-                    candidate.tanh_()
-                    output.sigmoid_()
-                gates[..., 2 * channels :].sigmoid_()
-                layer.before[tick].copy_(states[n])
-                states[n] = (states[n] * forget).addcmul_(candidate, into)
-                torch.tanh(states[n], out=layer.cell_tanh[tick])
-                below = outputs[n] = output * layer.cell_tanh[tick]
+                gates.add_(F.conv2d(slot.inputs[tick].permute(0, 3, 1, 2), weight, padding=1).permute(0, 2, 3, 1))
+                bounded, others = _split(gates, output_gate)
+                bounded.tanh_()
+                others.sigmoid_()
+                state, cell_tanh = slot.states[tick + 1], slot.cell_tanh[tick]
+                torch.mul(slot.states[tick], slot.forget[tick], out=state)
+                state.addcmul_(slot.candidate[tick], slot.into[tick])
+                torch.tanh(state, out=cell_tanh)
+                torch.mul(slot.output[tick], cell_tanh, out=slot.own[tick + 1])
+                above = lowest.below[tick + 1] if slot is highest else slots[n + 1].below[tick]
+                above.copy_(slot.own[tick + 1])
             if tick % ticks == ticks - 1:
-                results[t].copy_(below)
+                results[t].copy_(highest.own[tick + 1])
         ctx.ticks, ctx.output_gate = ticks, output_gate
         ctx.save_for_backward(kept, *of_layers, *(tensor for layer in made for tensor in layer))
-        final = torch.stack(outputs, 1), torch.stack(states, 1)
+        final = torch.stack([slot.own[-1] for slot in slots], 1), torch.stack([slot.states[-1] for slot in slots], 1)
         ctx.mark_non_differentiable(*final)
         return results, *final
 
@@ -90,15 +127,18 @@ class ConvRecurrence(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the arguments of each layer."""
         kept, *saved = ctx.saved_tensors
-        layers = len(saved) // (PER_LAYER + len(_Layer._fields))
-        arguments = [saved[i : i + PER_LAYER] for i in range(0, layers * PER_LAYER, PER_LAYER)]
         width = len(_Layer._fields)
+        layers = len(saved) // (PER_LAYER + width)
+        arguments = [saved[i : i + PER_LAYER] for i in range(0, layers * PER_LAYER, PER_LAYER)]
         made = [_Layer(*saved[i : i + width]) for i in range(layers * PER_LAYER, len(saved), width)]
+        slots = [layer.by_tick() for layer in made]
         (time, batch), ticks, channels = kept.shape, ctx.ticks, gradient.shape[-1]
         squares = gradient[0, 0].numel() // channels
+        tanh_backward, sigmoid_backward = torch.ops.aten.tanh_backward, torch.ops.aten.sigmoid_backward
 
         # Gradients with respect to what the names say
         of_gates = [torch.empty_like(layer.gates) for layer in made]
+        of_each_gate = [by_gate(of_gate) for of_gate in of_gates]
         of_mixed = [layer.pooled.new_empty(time * ticks, batch, channels) for layer in made]
         outputs = [torch.zeros_like(gradient[0]) for _ in made]
         states = [torch.zeros_like(gradient[0]) for _ in made]
@@ -106,29 +146,25 @@ class ConvRecurrence(torch.autograd.Function):
             if tick % ticks == ticks - 1:
                 outputs[-1] += gradient[tick // ticks]
             for n in reversed(range(layers)):
-                (_given, weight, table, pool), layer = arguments[n], made[n]
-                cell_tanh, of_gate = layer.cell_tanh[tick], of_gates[n][tick]
-                candidate, output, into, forget = layer.gates[tick].split(channels, -1)
-                of_candidate, of_output, of_into, of_forget = of_gate.split(channels, -1)
-                of_tanh = outputs[n] * output
-                states[n] += of_tanh.sub_(of_tanh * cell_tanh * cell_tanh)
-                torch.mul(outputs[n], cell_tanh, out=of_output)
-                torch.mul(states[n], into, out=of_candidate)
-                torch.mul(states[n], candidate, out=of_into)
-                torch.mul(states[n], layer.before[tick], out=of_forget)
-                states[n] *= forget
-                bounded = 2 if ctx.output_gate == "tanh" else 1
-                first, second = (
-                    x.split((bounded * channels, (4 - bounded) * channels), -1) for x in (layer.gates[tick], of_gate)
-                )
-                second[0].addcmul_(second[0] * first[0], first[0], value=-1)  # times 1 - y², the derivative of tanh
-                second[1].mul_(first[1] - first[1] * first[1])  # times y (1 - y), that of the sigmoid
-                of_inputs = _convolution_backward(of_gate, layer.inputs[tick], weight, (True, False))[0]
+                (_given, weight, table, pool), slot = arguments[n], slots[n]
+                cell_tanh, of_gate, of_output, of_state = slot.cell_tanh[tick], of_gates[n][tick], outputs[n], states[n]
+                of_candidate, of_output_gate, of_into, of_forget = (one[tick] for one in of_each_gate[n])
+                of_state += tanh_backward(of_output * slot.output[tick], cell_tanh)
+                torch.mul(of_output, cell_tanh, out=of_output_gate)
+                torch.mul(of_state, slot.into[tick], out=of_candidate)
+                torch.mul(of_state, slot.candidate[tick], out=of_into)
+                torch.mul(of_state, slot.states[tick], out=of_forget)
+                of_state *= slot.forget[tick]
+                bounded, others = _split(slot.gates[tick], ctx.output_gate)
+                of_bounded, of_others = _split(of_gate, ctx.output_gate)
+                tanh_backward(of_bounded, bounded, grad_input=of_bounded)
+                sigmoid_backward(of_others, others, grad_input=of_others)
+                of_inputs = _convolution_backward(of_gate, slot.inputs[tick], weight, (True, False))[0]
                 below, own = of_inputs.permute(0, 2, 3, 1).split(channels, -1)
                 mixed = torch.mm(of_gate.view(batch, -1), table.t(), out=of_mixed[n][tick])
                 of_largest, of_mean = _unmixed(mixed, pool)
-                largest = layer.pooled[tick, :, None, None, :channels]
-                is_largest = (layer.inputs[tick][..., channels:] == largest).to(own.dtype)
+                largest = slot.pooled[tick][:, None, None, :channels]
+                is_largest = (slot.own[tick] == largest).to(own.dtype)
                 of_largest = of_largest / is_largest.sum((1, 2))
                 outputs[n] = (own + (of_mean / squares)[:, None, None]).addcmul_(is_largest, of_largest[:, None, None])
                 outputs[n - 1] += below  # of the layer below in this tick, or of the highest in the tick before
@@ -145,11 +181,17 @@ class ConvRecurrence(torch.autograd.Function):
             )
             found += [
                 of_gate.view(time, ticks, batch, -1).sum(1),
-                _convolution_backward(of_gate.flatten(0, 1), layer.inputs.flatten(0, 1), weight, (False, True))[1],
+                _convolution_backward(of_gate.flatten(0, 1), layer.inputs[:-1].flatten(0, 1), weight, (False, True))[1],
                 _mixed(pooled, pool).t() @ flat,
                 (pooled * mixed.repeat(1, 2)).sum(0).view(2, -1) if len(pool) == 2 else pooled.t() @ mixed,
             ]
         return *[None] * 5, *found
+
+
+def _split(gates: Tensor, output_gate: str) -> tuple[Tensor, Tensor]:
+    """The gates [..., 4C] that a tanh bounds, and those of a sigmoid."""
+    bounded = gates.shape[-1] // (2 if output_gate == "tanh" else 4)
+    return gates[..., :bounded], gates[..., bounded:]
 
 
 def _mixed(pooled: Tensor, pool: Tensor) -> Tensor:
