@@ -1,4 +1,4 @@
-"""How near the agents are to the time of their convolutions and matrix products, and how many frames a second they train.
+"""How near agents are to the time of their convolutions and matrix products, and how many frames a second they train.
 
     python -m benchmarks.agents                                  # all agents, 7x7 boards
     python -m benchmarks.agents sokoban-drc --size 10            # one of them, 10x10 boards

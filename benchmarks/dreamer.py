@@ -70,8 +70,10 @@ class SokobanPictures(gym.Wrapper[np.ndarray, np.int64, np.ndarray, np.int64]):
         self.observation_space = gym.spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8)
         self._on_end = on_end
 
-    def reset(self, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, info = self.env.reset(**options)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
         return as_picture(observation), info
 
     def step(self, action: np.int64) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
