@@ -251,7 +251,7 @@ def boxoban_drc() -> RunSettings:
         exploration_steps=0,
         search=SearchSettings(stage_length=1, discount=0.95),
         model=NoModelSpec(),
-        # One epoch, as its authors: three would make the run twice as long.
+        # One epoch, as its authors: three would take two and a half times as long.
         agent=DRCSpec(unroll_stages=20, batch_size=16, epochs=1, trace_decay=0.95, learning_rate=4e-4),
     )
 
