@@ -154,8 +154,8 @@ def measure(settings: RunSettings, seconds: float) -> Speed:
         lambda: learner.learn(experience.trajectory, 0.0),
         learning.prepared(),
     ]
-    times = [time / frames for time in best_times(calls, seconds)]
-    return Speed(*times, counter.get_total_flops() / frames, agent.epochs)
+    act, act_products, learn, products = (time / frames for time in best_times(calls, seconds))
+    return Speed(act, act_products, learn, products, counter.get_total_flops() / frames, agent.epochs)
 
 
 def chosen_settings(name: str, size: int | None, envs: int | None) -> RunSettings:

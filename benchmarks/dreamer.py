@@ -160,6 +160,7 @@ class Curve:
         envs = self.spec.held_out("validation", min(self.boards, self.episodes), self.episodes)
         config = dotdict({**self.config.as_dict(), "env": {**self.config.env.as_dict(), "num_envs": envs.num_envs}})
         space = gym.spaces.Dict({"rgb": gym.spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8)})
+        assert isinstance(envs.single_action_space, gym.spaces.Discrete)
         actions = (int(envs.single_action_space.n),)
         random = torch.get_rng_state()
         *_, player = build_agent(fabric, actions, False, config, space, state["world_model"], state["actor"])
