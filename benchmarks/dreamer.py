@@ -224,6 +224,7 @@ def overrides(options: argparse.Namespace, folder: Path) -> list[str]:
         f"checkpoint.every={options.evaluate_every}",
         "metric.log_level=0",
         f"log_root={folder / 'sheeprl'}",
+        *options.settings,
     ]
 
 
@@ -275,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--envs", type=int, default=16, help="training environments (default 16)")
     parser.add_argument("--replay-ratio", type=float, default=0.03125, help="gradient steps per frame (default 1/32)")
     parser.add_argument("--discount", type=float, default=0.996996996996997, help="(default 1 - 1/333)")
+    parser.add_argument("settings", nargs="*", help="other settings of sheeprl, such as algo.horizon=15")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     print(f"wrote {train(parser.parse_args(arguments))}")
