@@ -86,7 +86,6 @@ class Experiment:
     draw: Callable[[Results, Figure], None]  # draws the picture
     caption: str  # of the picture
     claims: tuple[Claim, ...]
-    core_minutes: float  # about, at laptop scale with three seeds
     notes: str = ""  # how laptop scale differs from the paper, and choices that the paper leaves open
     seeds: Mapping[Scale, int] = field(default_factory=lambda: {"tiny": 2, "laptop": 3, "paper": 5})
 

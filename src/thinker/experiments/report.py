@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from thinker.experiments.claims import Verdict
-from thinker.experiments.experiment import Experiment
+from thinker.experiments.experiment import Experiment, Scale
 from thinker.experiments.pictures import interval_of, write_picture
 from thinker.experiments.results import Results
 from thinker.experiments.statistics import probability_of_improvement
 
 
-def file_name(results: Results) -> str:
-    """Without its ending; laptop scale is the normal one."""
-    return results.experiment if results.scale == "laptop" else f"{results.experiment}-{results.scale}"
+def report_name(experiment: str, scale: Scale) -> str:
+    """The name of the files of a report, without their endings; laptop scale is the normal one."""
+    return experiment if scale == "laptop" else f"{experiment}-{scale}"
 
 
 def write_report(experiment: Experiment, results: Results, folder: Path) -> Path:
     """Write NAME.json, NAME.png and NAME.md to ``folder``; returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    page = folder / f"{file_name(results)}.md"
+    page = folder / f"{report_name(results.experiment, results.scale)}.md"
     results.save(page.with_suffix(".json"))
     write_picture(experiment.draw, results, page.with_suffix(".png"))
     page.write_text("\n".join(_page(experiment, results)) + "\n", encoding="utf-8")
@@ -36,7 +36,7 @@ def verdicts(experiment: Experiment, results: Results) -> list[Verdict]:
 
 
 def _page(experiment: Experiment, results: Results) -> Iterator[str]:
-    name = file_name(results)
+    name = report_name(results.experiment, results.scale)
     yield f"# {experiment.title}"
     yield ""
     yield f"The paper's {experiment.paper}, at {results.scale} scale. {experiment.question}"

@@ -63,7 +63,6 @@ EXPERIMENT = Experiment(
             greater(solved("thinker"), solved("raw-long")),
         ),
     ),
-    core_minutes=90,
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames, against 10×10 boards with four boxes and 5e7 frames in "
         "the paper. Thinker has the board model and the agent that treats actions alike (`sokoban-quick`); no method "
