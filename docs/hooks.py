@@ -42,7 +42,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
     results = sorted(path.name for path in Path(config.docs_dir, "results").glob("*.md"))
     _section(config.nav, "Results").extend(f"results/{name}" for name in results)
-    _section(config.nav, "API reference").extend({title: f"reference/{name}.md"} for name, title in REFERENCE.items())
+    _section(config.nav, "API reference").extend(
+        {heading: f"reference/{name}.md"} for name, heading in REFERENCE.items()
+    )
     if Path(config.docs_dir, "scaling.md").exists():
         _section(config.nav, "Guides").append("scaling.md")
     return config
@@ -52,8 +54,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in the docs folder."""
     for page, source in FROM_ROOT.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    for package, title in REFERENCE.items():
-        files.append(File.generated(config, f"reference/{package}.md", content=reference(package, title)))
+    for package, heading in REFERENCE.items():
+        page = File.generated(config, f"reference/{package}.md", content=reference(package, heading))
+        files.append(page)
     return files
 
 
@@ -82,6 +85,8 @@ def rewritten(markdown: str, place: str, page: str, repository: str | None) -> s
         if new is None and path.startswith("docs/"):
             new = path.removeprefix("docs/")
         if new is not None:
+            if text in (target, path) and path.endswith(".md"):
+                text = title(path)  # a page, not a file
             relative = posixpath.relpath(new, posixpath.dirname(page) or ".")
             return f"{found['picture']}[{text}]({relative}{found['anchor'] or ''})"
         return f"[{text}]({repository.rstrip('/')}/blob/main/{path})" if repository else text
@@ -93,9 +98,15 @@ def rewritten(markdown: str, place: str, page: str, repository: str | None) -> s
     return "".join([*parts, _LINK.sub(link, markdown[end:])])
 
 
-def reference(package: str, title: str) -> str:
+def title(path: str) -> str:
+    """The title of a page, by the path of its file."""
+    found = re.search(r"^# (.*)$", (ROOT / path).read_text(encoding="utf-8"), re.M)
+    return found[1] if found else path
+
+
+def reference(package: str, heading: str) -> str:
     """The page of the public names of a package."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {heading}", ""]
     for name in public_names(package):
         lines += [f"::: {name}", ""]
     return "\n".join(lines)
@@ -106,17 +117,19 @@ def public_names(package: str) -> list[str]:
 
     The reference shows where things live, but all names of `thinker` can be imported from there.
     """
-    thinker = importlib.import_module("thinker")
+    public = importlib.import_module("thinker")._PUBLIC
+    chosen = {module: names for module, names in public.items() if module.split(".")[1] == package}
     if package == "planners":
-        owner = importlib.import_module("thinker.planners")
-        values = [getattr(owner, name) for name in owner.__all__]
-    else:
-        modules = [module for module in thinker._PUBLIC if module.split(".")[1] == package]
-        values = [getattr(thinker, name) for module in modules for name in thinker._PUBLIC[module]]
-    return [f"{value.__module__}.{value.__qualname__}" for value in values if hasattr(value, "__qualname__")]
+        chosen = {"thinker.planners": importlib.import_module("thinker.planners").__all__}
+    found = []
+    for module, names in chosen.items():
+        for name in names:
+            value = getattr(importlib.import_module(module), name)
+            found.append(f"{getattr(value, '__module__', module)}.{name}")
+    return found
 
 
-def _section(nav: list[Any], title: str) -> list[Any]:
+def _section(nav: list[Any], heading: str) -> list[Any]:
     """A section of the navigation."""
-    found: list[Any] = next(entry[title] for entry in nav if isinstance(entry, dict) and title in entry)
+    found: list[Any] = next(entry[heading] for entry in nav if isinstance(entry, dict) and heading in entry)
     return found
