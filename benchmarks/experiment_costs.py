@@ -26,8 +26,11 @@ from thinker.runs.engines.local import LocalEngine
 from thinker.runs.folder import write_json
 from thinker.runs.run import Run
 
-RANDOM_PLAY, WARM_UP, FRAMES = 2_048, 3_072, 2_048
-"""Frames of random play, after which the clock starts, and that are timed."""
+RANDOM_PLAY, FRAMES = 2_048, 1_024
+"""Frames of random play, without training, and the least number of frames that are timed."""
+NO_COST = ("real_steps", "annealing_steps", "environment.boxes", "search.mask", "agent.tree_mask_probability",
+           "agent.tree_dropout", "agent.planning_reward_scale", "model.training.policy_target")  # fmt: skip
+"""Settings that hardly change the time for a frame: variants that differ only in these share one measurement."""
 SIZES, PART = ("episodes", "stages", "real_steps"), 0.05
 """Of measurements, and how much of each is measured."""
 
@@ -35,13 +38,15 @@ SIZES, PART = ("episodes", "stages", "real_steps"), 0.05
 def trained(variant: Variant) -> tuple[Run, float]:
     """A run that is trained for a few thousand frames, and its CPU time for each of those that are timed."""
     settings = variant.settings(0)
-    short = {"threads": 1, "annealing_steps": settings.annealing_steps or settings.real_steps}
+    short: dict[str, Any] = {"threads": 1}
     if settings.exploration_steps:
-        short |= {"exploration_steps": RANDOM_PLAY, "exploration_length": RANDOM_PLAY // settings.num_envs}
+        length = RANDOM_PLAY // settings.num_envs
+        short |= {"exploration_steps": RANDOM_PLAY, "exploration_length": length, "exploration_ratio": 0.0}
     run = build_run(dataclasses.replace(settings, **short))
     engine = LocalEngine(run)
-    while run.real_steps < WARM_UP:
+    while run.real_steps < short.get("exploration_steps", 0):
         engine.advance()
+    engine.advance()  # compiles; the model learns from it in the next one
     start, began = run.real_steps, run.core_seconds
     while run.real_steps < start + FRAMES:
         engine.advance()
@@ -66,7 +71,13 @@ def measuring_seconds(run: Run, measurement: Measurement) -> float:
 
 def comparable(variant: Variant) -> str:
     """The same for variants whose runs take the same time."""
-    settings = {**variant.settings(0).to_dict(), "real_steps": None, "annealing_steps": None}
+    settings = variant.settings(0).to_dict()
+    for name in NO_COST:
+        *parts, last = name.split(".")
+        inner: Any = settings
+        for part in parts:
+            inner = inner.get(part, {})
+        inner.pop(last, None)
     return json.dumps([settings, [str(one) for one in variant.measurements]], default=str)
 
 

@@ -57,7 +57,7 @@ def _page(experiment: Experiment, results: Results) -> Iterator[str]:
     yield ""
     yield "## Numbers"
     yield ""
-    yield from _table(results)
+    yield from (experiment.table or _table)(results)
     if experiment.notes:
         yield ""
         yield "## Notes"
@@ -83,13 +83,13 @@ def _table(results: Results) -> Iterator[str]:
             if reference is None:
                 reference = solved
             elif len(solved) > 1 and len(reference) > 1:
-                better = _spread(probability_of_improvement(solved, reference), 2)
+                better = spread(probability_of_improvement(solved, reference), 2)
             cells = [
                 label,
                 key,
                 str(len(runs)),
                 f"{runs[0].frames:,}",
-                _spread(interval_of(solved), 3) if len(solved) else "",
+                spread(interval_of(solved), 3) if len(solved) else "",
                 better,
                 f"{returns.mean():.2f}" if len(returns) else "",
                 f"{np.mean([run.core_minutes for run in runs]):.1f}",
@@ -104,7 +104,8 @@ def _table(results: Results) -> Iterator[str]:
     )
 
 
-def _spread(interval: Sequence[float], digits: int) -> str:
+def spread(interval: Sequence[float], digits: int) -> str:
+    """An estimate with its interval."""
     estimate, low, high = interval
     return f"{estimate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from thinker.experiments.claims import Claim, Quantity, above, all_of, greater, 
 from thinker.experiments.experiment import Experiment, Scale, Variant, has_setting
 from thinker.experiments.improvement_report import NEAR, operators, write_report
 from thinker.experiments.measurements import Measurement
-from thinker.experiments.pictures import points, style
+from thinker.experiments.pictures import interval_of, points, style
 from thinker.experiments.policy_improvement import Improvement, ImprovementSettings, Played
+from thinker.experiments.report import spread
 from thinker.experiments.results import Results
 from thinker.runs.presets import SIMULATOR_PRESET, boxoban_paper, preset
 from thinker.runs.run import Run
@@ -124,11 +126,27 @@ def improvement(kind: Any, budget: int) -> Quantity:
     )
 
 
-def draw(results: Results, figure: Figure) -> None:
-    axis = figure.subplots()
+def returns(results: Results) -> dict[str, np.ndarray]:
+    """The mean returns [runs] of all operators, by name."""
     measured = [run.measurements.get(KEY, {}).get("returns", {}) for run in results.of(BASE)]
     names = dict.fromkeys(name for one in measured for name in one)
-    points(axis, [(name, np.array([one[name] for one in measured if name in one])) for name in names])
+    return {name: np.array([one[name] for one in measured if name in one]) for name in names}
+
+
+def table(results: Results) -> Iterator[str]:
+    """Returns and improvements of all operators."""
+    yield "| operator | base policies | return | improvement, as a part of the largest |"
+    yield "|---|---|---|---|"
+    for name, values in returns(results).items():
+        parts = results.measured(BASE, KEY, name)
+        yield f"| {name} | {len(values)} | {spread(interval_of(values), 2)} | {spread(interval_of(parts), 2)} |"
+    yield ""
+    yield "The number behind an agent is K, behind exhaustive search its depth, behind MCTS its simulations."
+
+
+def draw(results: Results, figure: Figure) -> None:
+    axis = figure.subplots()
+    points(axis, list(returns(results).items()))
     axis.set_ylabel("return of test episodes")
     style(axis)
 
@@ -160,6 +178,7 @@ EXPERIMENT = Experiment(
         ),
         Claim("K = 40 surpasses 5-step exhaustive search", greater(AGENTS[40], improvement("exhaustive", 5))),
     ),
+    table=table,
     notes=(
         "The comparison is that of `thinker improve`, once for each seed, which is that of the base policy and of the "
         "agents; its page for each seed is in `measurements/policy-improvement-…/report.md` of the run. Improvements "
