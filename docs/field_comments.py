@@ -9,15 +9,20 @@ import griffe
 
 
 class FieldComments(griffe.Extension):
-    """Takes the comment at the end of a field's line as its documentation, if it has no other."""
+    """Lists the fields of a class that have a comment at the end of their line, and no other documentation."""
 
-    def on_attribute_instance(self, *, node: ast.AST | griffe.ObjectNode, attr: griffe.Attribute, **_: Any) -> None:
-        """Called for every attribute that is found."""
-        is_field = isinstance(node, ast.AnnAssign) and isinstance(attr.parent, griffe.Class)
-        if not is_field or attr.docstring is not None or attr.endlineno is None:
-            return
-        line = attr.lines_collection[attr.filepath][attr.endlineno - 1]
-        _, mark, comment = line.partition("  # ")
-        if mark and not comment.startswith(("noqa", "type:")):
-            text = " ".join(comment.split())
-            attr.docstring = griffe.Docstring(text[0].upper() + text[1:], parent=attr, lineno=attr.endlineno)
+    def on_class_members(self, *, node: ast.AST | griffe.ObjectNode, cls: griffe.Class, **_: Any) -> None:
+        """Called for every class, when its members are known."""
+        found = {name: comment_of(one) for name, one in cls.members.items() if isinstance(one, griffe.Attribute)}
+        lines = [f"    {name}: {comment}" for name, comment in found.items() if comment]
+        if lines and cls.docstring is not None:
+            cls.docstring.value = "\n".join([cls.docstring.value, "", "Attributes:", *lines])
+
+
+def comment_of(field: griffe.Attribute) -> str:
+    """The comment behind a field, if it has no documentation of its own."""
+    if field.docstring is not None or field.endlineno is None or field.annotation is None:
+        return ""
+    line = field.lines_collection[field.filepath][field.endlineno - 1]
+    comment = " ".join(line.partition("  # ")[2].split())
+    return "" if comment.startswith(("noqa", "type:")) else comment

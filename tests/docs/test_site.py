@@ -67,5 +67,7 @@ def test_the_reference_has_every_public_name():
 def test_the_reference_shows_the_comments_of_fields():
     extensions = griffe.load_extensions(str(ROOT / "docs" / "field_comments.py"))
     loaded = griffe.load("thinker.interfaces", search_paths=[ROOT / "src"], extensions=extensions)
-    assert loaded["NodeOutput.policy"].docstring.value == "[B, A] probabilities"
-    assert loaded["BoardStructure.border"].docstring.value.startswith("The C planes of every square")
+    shown = loaded["NodeOutput"].docstring.value
+    assert "Attributes:" in shown
+    assert "    policy: [B, A] probabilities" in shown
+    assert "Attributes:" not in loaded["BoardStructure"].docstring.value  # its fields have docstrings

@@ -8,7 +8,7 @@ import pytest
 from tests.experiments.made_up import finish, small_experiment
 from thinker.errors import UserError
 from thinker.experiments.catalogue import EXPERIMENTS, experiment_named
-from thinker.experiments.costs import Cost, estimated_core_minutes, key, load_costs
+from thinker.experiments.costs import LATER, Cost, estimated_core_minutes, key, load_costs
 from thinker.experiments.experiment import changed, has_setting, locate
 from thinker.runs.folder import config_differences
 from thinker.runs.presets import preset, training_command
@@ -106,7 +106,7 @@ def test_at_laptop_scale_an_experiment_has_three_seeds_and_takes_less_than_an_ho
 
 def test_a_cost_is_frames_times_the_time_of_a_frame_and_the_measurements():
     cost = Cost(milliseconds_per_frame=3.0, measuring_seconds=30.0)
-    assert cost.core_minutes(100_000) == pytest.approx(5.5)
+    assert cost.core_minutes(100_000) == pytest.approx(LATER * 5 + 0.5)
 
 
 def test_an_unknown_experiment_is_guessed():

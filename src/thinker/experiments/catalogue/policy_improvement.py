@@ -24,8 +24,8 @@ from thinker.experiments.report import spread
 from thinker.experiments.results import Results
 from thinker.runs.presets import SIMULATOR_PRESET, boxoban_paper, preset
 from thinker.runs.run import Run
+from thinker.world_model.build import ValueNetwork
 from thinker.world_model.frozen import save_values
-from thinker.world_model.value_policy import ValuePolicyNetwork
 
 KEY = "policy-improvement"
 BASE = "base-policy"
@@ -68,7 +68,7 @@ class PolicyImprovement(Measurement):
             threads=run.settings.threads,
         )
         assert run.trainer is not None
-        assert isinstance(run.trainer.network, ValuePolicyNetwork)
+        assert isinstance(run.trainer.network, ValueNetwork)
         folder.mkdir(exist_ok=True)
         if not settings.weights.exists():
             save_values(run.trainer.network, settings.weights)
@@ -89,7 +89,7 @@ class PolicyImprovement(Measurement):
 
 MEASUREMENTS: dict[Scale, PolicyImprovement] = {
     "tiny": PolicyImprovement("tiny", 12, 96, (5, 10), (1, 3), (5, 60)),
-    "laptop": PolicyImprovement("laptop", 300, 60_000, STAGE_LENGTHS, DEPTHS, (5, 10, 20, 40, 60, 120, 250)),
+    "laptop": PolicyImprovement("laptop", 300, 100_000, STAGE_LENGTHS, DEPTHS, (5, 10, 20, 40, 60, 120, 250)),
     "paper": PolicyImprovement("paper", 2_000, 50_000_000, STAGE_LENGTHS, DEPTHS, (5, 10, 20, 40, 60, 120, 250, 1000)),
 }
 BASE_STEPS: dict[Scale, int] = {"tiny": 256, "laptop": 20_000, "paper": 1_000_000}
@@ -183,7 +183,7 @@ EXPERIMENT = Experiment(
         "The comparison is that of `thinker improve`, once for each seed, which is that of the base policy and of the "
         "agents; its page for each seed is in `measurements/policy-improvement-…/report.md` of the run. Improvements "
         "are parts of the largest one of the same seed; similar means within a tenth. Laptop scale: 7×7 boards with "
-        "one box, 60,000 frames for each agent, where the paper has Boxoban. The base policy is trained for 20,000 "
+        "one box, 100,000 frames for each agent, where the paper has Boxoban. The base policy is trained for 20,000 "
         "frames."
     ),
 )
