@@ -102,9 +102,8 @@ def main() -> None:
                     "measuring_seconds": round(measuring, 1),
                 }
             saved["variants"][name] = known[same]
-            cost = Cost(**known[same])
-            frames = variant.settings(0).real_steps
-            print(f"{name}: {known[same]}, {cost.core_minutes(frames):.1f} core-minutes", flush=True)
+            minutes = Cost(**known[same]).core_minutes(variant.settings(0))
+            print(f"{name}: {known[same]}, {minutes:.1f} core-minutes", flush=True)
             origin = provenance()
             saved |= {
                 "command": "python -m benchmarks.experiment_costs",

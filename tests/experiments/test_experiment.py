@@ -93,9 +93,7 @@ def test_at_laptop_scale_an_experiment_has_three_seeds_and_takes_less_than_an_ho
     experiment = EXPERIMENTS[name]
     assert experiment.seeds["laptop"] >= 3
     costs = load_costs()
-    minutes = [
-        costs[key(experiment, job.variant)].core_minutes(job.settings.real_steps) for job in experiment.jobs("laptop")
-    ]
+    minutes = [costs[key(experiment, job.variant)].core_minutes(job.settings) for job in experiment.jobs("laptop")]
     cores = [0.0, 0.0]
     for one in minutes:  # in the order in which they are started
         cores[cores.index(min(cores))] += one
@@ -106,7 +104,8 @@ def test_at_laptop_scale_an_experiment_has_three_seeds_and_takes_less_than_an_ho
 
 def test_a_cost_is_frames_times_the_time_of_a_frame_and_the_measurements():
     cost = Cost(milliseconds_per_frame=3.0, measuring_seconds=30.0)
-    assert cost.core_minutes(100_000) == pytest.approx(LATER * 5 + 0.5)
+    settings = dataclasses.replace(preset("sokoban-quick"), real_steps=100_000)
+    assert cost.core_minutes(settings) == pytest.approx(LATER * 5 + 0.5)
 
 
 def test_an_unknown_experiment_is_guessed():

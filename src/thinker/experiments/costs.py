@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from thinker.errors import UserError
 from thinker.experiments.experiment import Experiment, Scale, Variant
+from thinker.runs.settings import RunSettings
+from thinker.world_model.spec import NoModelSpec
 
 FILE = Path(__file__).parent / "catalogue" / "costs.json"
 """Written by `python -m benchmarks.experiment_costs`."""
 
 
-LATER = 1.8
-"""A frame takes up to so many times as long as at the beginning of a run, where it is measured: full runs of
-`sokoban-quick`, `sokoban`, `sokoban-raw` and `sokoban-muzero` took 1.6, 1.8, 1.4 and 1.4 times."""
+LATER, LATER_WITHOUT_MODEL = 1.8, 1.4
+"""How much longer a frame takes over a whole run than at its beginning, where it is measured. Full runs took 1.6 times
+as long with `sokoban-quick`, 1.8 with `sokoban` and 1.4 with `sokoban-muzero`; without a model, 1.4 with `sokoban-raw`."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Cost:
     milliseconds_per_frame: float  # of training, right after random play
     measuring_seconds: float  # for all measurements, as long as if no episode ended before its limit of steps
 
-    def core_minutes(self, frames: int) -> float:
-        """For a run of this many frames."""
-        return (LATER * self.milliseconds_per_frame * frames / 1000 + self.measuring_seconds) / 60
+    def core_minutes(self, settings: RunSettings) -> float:
+        """Of a run with these settings, trained and measured."""
+        later = LATER_WITHOUT_MODEL if isinstance(settings.model, NoModelSpec) else LATER
+        return (later * self.milliseconds_per_frame * settings.real_steps / 1000 + self.measuring_seconds) / 60
 
 
 def key(experiment: Experiment, variant: Variant) -> str:
@@ -42,12 +44,12 @@ def load_costs(path: Path = FILE) -> dict[str, Cost]:
     return {name: Cost(**cost) for name, cost in values.items()}
 
 
-def estimated_core_minutes(experiment: Experiment, scale: Scale, seeds: int | None = None) -> float:
-    """Of a whole experiment whose runs are all made anew."""
+def estimated_core_minutes(experiment: Experiment, scale: Scale, seeds: int | None = None) -> float | None:
+    """Of a whole experiment whose runs are all made anew; None if the costs of a variant have not been measured."""
     costs, total = load_costs(), 0.0
     for job in experiment.jobs(scale, seeds):
-        name = key(experiment, job.variant)
-        if name not in costs:
-            raise UserError(f"the costs of {name} have not been measured; run python -m benchmarks.experiment_costs")
-        total += costs[name].core_minutes(job.settings.real_steps)
+        cost = costs.get(key(experiment, job.variant))
+        if cost is None:
+            return None
+        total += cost.core_minutes(job.settings)
     return total

@@ -51,7 +51,8 @@ def _takes(experiment: Experiment, scale: Scale, seeds: int | None, results: Res
         spent = sum(run.core_minutes + run.measuring_core_minutes for run in results.runs)
         return f"took {spent:.0f} core-minutes"
     if scale == "laptop":
-        return f"about {estimated_core_minutes(experiment, scale, seeds):.0f} core-minutes"
+        minutes = estimated_core_minutes(experiment, scale, seeds)
+        return "not measured" if minutes is None else f"about {minutes:.0f} core-minutes"
     return "minutes" if scale == "tiny" else "weeks"
 
 

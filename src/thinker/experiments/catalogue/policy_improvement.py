@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 from thinker.agents import paper_settings
 from thinker.experiments.catalogue.scales import LAPTOP, TINY
 from thinker.experiments.claims import Claim, Quantity, above, all_of, greater, similar
-from thinker.experiments.experiment import Experiment, Scale, Variant, has_setting
+from thinker.experiments.experiment import Experiment, Scale, Variant, changed, has_setting
 from thinker.experiments.improvement_report import NEAR, operators, write_report
 from thinker.experiments.measurements import Measurement
 from thinker.experiments.pictures import interval_of, points, style
@@ -103,7 +102,7 @@ def changes(scale: Scale) -> dict[str, Any]:
     if scale == "laptop":
         return {"threads": LAPTOP["threads"]}
     paper = boxoban_paper()
-    environment = dataclasses.replace(paper.environment, observation="tiles")  # agents do not see it
+    environment = changed(paper, {"environment.observation": "tiles"}).environment  # agents do not see it
     return {
         "environment": environment,
         "search.discount": paper.search.discount,
