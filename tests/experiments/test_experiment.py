@@ -93,7 +93,10 @@ def test_at_laptop_scale_an_experiment_has_three_seeds_and_takes_less_than_an_ho
     experiment = EXPERIMENTS[name]
     assert experiment.seeds["laptop"] >= 3
     costs = load_costs()
-    minutes = [costs[key(experiment, job.variant)].core_minutes(job.settings) for job in experiment.jobs("laptop")]
+    known = [costs.get(key(experiment, job.variant)) for job in experiment.jobs("laptop")]
+    if None in known:
+        pytest.skip("not all of its costs have been measured: python -m benchmarks.experiment_costs")
+    minutes = [cost.core_minutes(job.settings) for cost, job in zip(known, experiment.jobs("laptop"))]
     cores = [0.0, 0.0]
     for one in minutes:  # in the order in which they are started
         cores[cores.index(min(cores))] += one
