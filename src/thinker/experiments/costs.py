@@ -17,7 +17,7 @@ FILE = Path(__file__).parent / "catalogue" / "costs.json"
 
 LATER, LATER_WITHOUT_MODEL = 1.8, 1.4
 """How much longer a frame takes over a whole run than at its beginning, where it is measured. Full runs took 1.6 times
-as long with `sokoban-quick`, 1.8 with `sokoban` and 1.4 with `sokoban-muzero`; without a model 1.4 (`sokoban-raw`)."""
+as long with `sokoban-quick` and 1.8 times with `sokoban`; without a model 1.4 times (`sokoban-raw`)."""
 
 
 @dataclass(frozen=True)
