@@ -149,10 +149,12 @@ class Decision:
 class Actor(Protocol):
     """Chooses actions in a `ThinkerEnv`: learned agents, the base policy, planners.
 
+    ```python
     actor.begin(*env.reset(seed=0))
     while True:
         decision = actor.act()
         actor.observe(decision, *env.step(decision.actions, decision.policy, decision.root_value))
+    ```
     """
 
     def begin(self, observation: dict[str, Tensor], info: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import tyro
 from thinker.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OLD_COMMANDS = ("notebook.md",)  # commands as they were at the time
 OWN_TEST = ("extending.md",)  # its code is run by test_extending.py
 PLACEHOLDERS = {"S": "0", "K": "5", "PRESET": "cartpole"}

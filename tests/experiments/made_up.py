@@ -67,7 +67,6 @@ def small_experiment(*names: str, seeds: int = 2, module: str = __name__, **opti
         "draw": curves_and_bars,
         "caption": "Nothing.",
         "claims": (),
-        "core_minutes": 0.0,
         "seeds": {"tiny": seeds, "laptop": seeds, "paper": seeds},
     }
     return Experiment(**{**given, **options})

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.experiments.made_up import made_up
-from thinker.experiments.claims import Quantity, all_of, core_seconds, early, greater, similar, solved, times
+from thinker.experiments.claims import Quantity, above, all_of, core_seconds, early, greater, similar, solved, times
 
 HIGH, LOW, NEAR_HIGH, WIDE = (0.9, 0.91, 0.92), (0.1, 0.12, 0.14), (0.89, 0.91, 0.92), (0.2, 0.9, 0.95)
 RESULTS = made_up({"high": HIGH, "low": LOW, "near": NEAR_HIGH, "wide": WIDE, "single": (0.5,)})
@@ -58,3 +58,14 @@ def test_quantities_of_the_same_runs_are_compared_run_by_run():
 
 def test_core_seconds_are_those_of_one_frame():
     assert core_seconds("high").of(RESULTS) == pytest.approx([0.12, 0.24, 0.36])
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [((0.2, 0.3, 0.4), "holds"), ((-0.2, -0.3, 0.0), "does not hold"), ((-0.5, 0.5, 0.1), "undecided")],
+)
+def test_a_quantity_is_above_a_limit_if_its_whole_interval_is(rates, expected):
+    verdict = above(solved("a"))(made_up({"a": rates}))
+    assert verdict.judgement == expected
+    assert verdict.evidence.startswith("A, agent on test episodes: ")
+    assert above(solved("a"))(made_up({"a": [0.5]})).judgement == "undecided"

@@ -1,5 +1,6 @@
 """`thinker reproduce` as a user runs it: a whole experiment at tiny scale, killed and continued; and its refusals."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -8,8 +9,10 @@ import time
 
 import pytest
 
+from tests.experiments.made_up import made_up
 from thinker.cli import main
 from thinker.experiments.catalogue import EXPERIMENTS
+from thinker.experiments.costs import estimated_core_minutes
 from thinker.experiments.results import load_results
 
 
@@ -58,14 +61,31 @@ def test_an_experiment_that_was_killed_goes_on_and_ends_with_a_page(tmp_path, ca
     assert main(["reproduce", "--list", "--scale", "tiny", "--root", str(root)]) == 0
 
 
-def test_the_list_shows_all_experiments_and_that_none_was_run(tmp_path, capsys, monkeypatch):
+def line_of(printed, name):
+    return next(line for line in printed.splitlines() if f" {name} " in line)
+
+
+def test_the_list_shows_all_experiments_how_long_they_take_and_that_none_was_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    assert main(["reproduce", "--list", "--root", str(tmp_path)]) == 0
+    assert main(["reproduce", "--list", "--root", str(tmp_path), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     for name, experiment in EXPERIMENTS.items():
-        line = next(line for line in printed.splitlines() if f" {name} " in line)
-        assert f"{experiment.core_minutes:.0f} core-minutes" in line
-        assert " no " in line
+        assert experiment.paper in line_of(printed, name)
+        minutes = estimated_core_minutes(experiment, "laptop")
+        takes = "not measured" if minutes is None else f"about {minutes:.0f} core-minutes"
+        assert takes in line_of(printed, name)
+        assert " no " in line_of(printed, name)
+
+
+def test_the_list_shows_an_experiment_that_was_run_elsewhere(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    results = dataclasses.replace(made_up({"l5": [0.5, 0.6]}), experiment="depth", missing=())
+    results.save(tmp_path / "depth.json")
+    assert main(["reproduce", "--list", "--root", str(tmp_path / "none"), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "yes, 2026-01-01, 2 seeds" in line_of(printed, "depth")
+    assert "took 4 core-minutes" in line_of(printed, "depth")
+    assert " no " in line_of(printed, "models")
 
 
 def test_at_paper_scale_the_list_says_that_levels_are_missing(tmp_path, capsys, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from tests.experiments.made_up import finish, small_experiment
 from thinker.errors import UserError
 from thinker.experiments.catalogue import EXPERIMENTS, experiment_named
+from thinker.experiments.costs import LATER, Cost, estimated_core_minutes, key, load_costs
 from thinker.experiments.experiment import changed, has_setting, locate
 from thinker.runs.folder import config_differences
 from thinker.runs.presets import preset, training_command
@@ -61,6 +62,7 @@ def differences(name, scale, first, second):
         ("base-policy-and-imagination", "thinker", "random-imagination", {"agent.imaginary_actions": "random"}),
         ("depth", "l5", "l10", {"search.max_depth": 10, "model.training.unroll_length": 10}),
         ("planning-reward-and-target", "thinker", "no-planning-reward", {"agent.planning_reward_scale": 0.0}),
+        ("behaviour", "trained", "no-planning-reward", {"agent.planning_reward_scale": 0.0}),
         ("planning-reward-and-target", "thinker", "action-target", {"model.training.policy_target": "action"}),
     ],
 )
@@ -78,6 +80,35 @@ def test_at_paper_scale_the_raw_mdp_has_the_papers_learner():
     agent = next(one for one in EXPERIMENTS["stage-length"].variants("paper") if one.name == "raw").settings(0).agent
     assert (agent.learning_rate, agent.unroll_stages, agent.objective, agent.epochs) == (3e-4, 20, "v-trace", 1)
     assert agent.network_size == "paper"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_agents_with_planning_rewards_are_those_of_thinking_time(scale):
+    (thinking,) = EXPERIMENTS["thinking-time"].jobs(scale, 1)
+    assert EXPERIMENTS["behaviour"].jobs(scale, 1)[0].settings == thinking.settings
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_at_laptop_scale_an_experiment_has_three_seeds_and_takes_less_than_an_hour_on_two_cores(name):
+    experiment = EXPERIMENTS[name]
+    assert experiment.seeds["laptop"] >= 3
+    costs = load_costs()
+    known = [costs.get(key(experiment, job.variant)) for job in experiment.jobs("laptop")]
+    if None in known:
+        pytest.skip("not all of its costs have been measured: python -m benchmarks.experiment_costs")
+    minutes = [cost.core_minutes(job.settings) for cost, job in zip(known, experiment.jobs("laptop"))]
+    cores = [0.0, 0.0]
+    for one in minutes:  # in the order in which they are started
+        cores[cores.index(min(cores))] += one
+    assert max(cores) < 60
+    assert estimated_core_minutes(experiment, "laptop") == pytest.approx(sum(minutes))
+    assert estimated_core_minutes(experiment, "laptop", 6) == pytest.approx(2 * sum(minutes))
+
+
+def test_a_cost_is_frames_times_the_time_of_a_frame_and_the_measurements():
+    cost = Cost(milliseconds_per_frame=3.0, measuring_seconds=30.0)
+    settings = dataclasses.replace(preset("sokoban-quick"), real_steps=100_000)
+    assert cost.core_minutes(settings) == pytest.approx(LATER * 5 + 0.5)
 
 
 def test_an_unknown_experiment_is_guessed():

@@ -36,7 +36,7 @@ class Reproduce:
     root: Path = RUNS / "reproduce"
     """The folder of all experiments."""
     out: Path = Path("docs") / "results"
-    """Where --report writes."""
+    """The folder of pages and result files, where --report writes."""
 
     def run(self) -> None:
         """Run, report or list."""
@@ -73,7 +73,7 @@ class Reproduce:
 
     def _report(self, experiment: Experiment) -> None:
         from thinker.errors import UserError
-        from thinker.experiments.report import write_report
+        from thinker.experiments.report import report_name, write_report
         from thinker.experiments.results import RESULT, gather, load_results
 
         folder = experiment.folder(self.root, self.scale)
@@ -84,8 +84,7 @@ class Reproduce:
             results = gather(experiment, self.scale, self.root, seeds)
             results.save(folder / RESULT)
         else:
-            name = experiment.name if self.scale == "laptop" else f"{experiment.name}-{self.scale}"
-            path = self.out / f"{name}.json"
+            path = self.out / f"{report_name(experiment.name, self.scale)}.json"
             if not path.exists():
                 raise UserError(
                     f"there are no runs in {folder} and there is no result file {path}; run `thinker reproduce "
@@ -121,6 +120,7 @@ class Reproduce:
 
         headings = ("name", "paper", "what", "runs", "needs", "takes", "has been run")
         table = Table(*headings, title=f"experiments at {self.scale} scale")
+        table.columns[0].min_width = max(map(len, EXPERIMENTS))  # names are there to be copied
         for experiment in EXPERIMENTS.values():
-            table.add_row(*describe(experiment, self.scale, self.root, self.seeds))
+            table.add_row(*describe(experiment, self.scale, self.root, self.seeds, self.out))
         Console().print(table)

@@ -73,6 +73,19 @@ def greater(first: Quantity, second: Quantity, by: float = 0.0) -> Callable[[Res
     return judge
 
 
+def above(quantity: Quantity, limit: float = 0.0) -> Callable[[Results], Verdict]:
+    """``quantity`` is greater than ``limit``."""
+
+    def judge(results: Results) -> Verdict:
+        sample = quantity.of(results)
+        if len(sample) < 2:
+            return _too_few(results, quantity, sample)
+        interval = aggregate(sample)
+        return Verdict(_above(interval, limit), f"{quantity.described(results)}: {interval}")
+
+    return judge
+
+
 def similar(first: Quantity, second: Quantity, margin: float = MARGIN) -> Callable[[Results], Verdict]:
     """``first`` and ``second`` differ by less than ``margin``."""
 
@@ -120,8 +133,7 @@ def _compared(
     samples = [quantity.of(results) for quantity in (first, second)]
     for quantity, sample in zip((first, second), samples):
         if len(sample) < 2:
-            have = "no run" if not len(sample) else "only one run"
-            return Verdict("undecided", f"{have} of {quantity.described(results)}")
+            return _too_few(results, quantity, sample)
     if first.variant == second.variant and compare is difference:  # of the same runs, so each has its own difference
         interval = aggregate(samples[0] - samples[1])
     else:
@@ -129,6 +141,11 @@ def _compared(
     operation = "minus" if compare is difference else "divided by"
     evidence = f"{first.described(results)} {operation} {second.described(results)}: {interval}"
     return Verdict(judge(interval), evidence)
+
+
+def _too_few(results: Results, quantity: Quantity, sample: np.ndarray) -> Verdict:
+    have = "only one run" if len(sample) else "no run"
+    return Verdict("undecided", f"{have} of {quantity.described(results)}")
 
 
 def _above(interval: Interval, limit: float) -> Judgement:

@@ -112,7 +112,7 @@ def seconds_left(statuses: list[JobStatus], jobs: int) -> float | None:
             spent += status.seconds or now - status.started
             steps += status.step - status.first_step
     open_steps = sum(one.total - one.step for one in statuses if one.state in ("waiting", "running", "elsewhere"))
-    return spent / steps * open_steps / jobs if steps > 0 else None
+    return spent / steps * open_steps / jobs if steps > 0 and open_steps > 0 else None  # unknown while measuring
 
 
 def _is_measuring(status: JobStatus) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -86,7 +86,7 @@ class Experiment:
     draw: Callable[[Results, Figure], None]  # draws the picture
     caption: str  # of the picture
     claims: tuple[Claim, ...]
-    core_minutes: float  # about, at laptop scale with three seeds
+    table: Callable[[Results], Iterable[str]] | None = None  # lines of Markdown; None: test episodes of all variants
     notes: str = ""  # how laptop scale differs from the paper, and choices that the paper leaves open
     seeds: Mapping[Scale, int] = field(default_factory=lambda: {"tiny": 2, "laptop": 3, "paper": 5})
 

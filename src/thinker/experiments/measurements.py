@@ -24,9 +24,14 @@ class Measurement(ABC):
     def name(self) -> str:
         """Unique among the measurements of a run, whatever their settings: it is the name of a file."""
 
+    @property
+    def key(self) -> str:
+        """Under which claims and pictures find its numbers: what is measured, without how often."""
+        return self.name
+
     @abstractmethod
-    def measure(self, run: Run) -> dict[str, Any]:
-        """The numbers, as JSON."""
+    def measure(self, run: Run, folder: Path) -> dict[str, Any]:
+        """The numbers, as JSON. ``folder``, which need not exist, is for files of its own."""
 
     def path(self, folder: Path) -> Path:
         return folder / FOLDER / f"{self.name}.json"
@@ -45,7 +50,9 @@ class Measurement(ABC):
         """Measure the run and write the numbers into its folder."""
         path = self.path(folder)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, self.measure(run))
+        began = time.process_time()
+        numbers = self.measure(run, path.with_suffix(""))
+        write_json(path, {"core_minutes": (time.process_time() - began) / 60, **numbers})
 
 
 @dataclass(frozen=True)
@@ -64,16 +71,10 @@ class TestEpisodes(Measurement):
 
     @property
     def key(self) -> str:
-        """What is played, without the number of episodes: agent, agent-k5, base-policy."""
+        """agent, agent-k5, base-policy."""
         return self.who if self.stage_length is None else f"{self.who}-k{self.stage_length}"
 
-    def measure(self, run: Run) -> dict[str, Any]:
-        began = time.process_time()
+    def measure(self, run: Run, folder: Path) -> dict[str, Any]:
         result = evaluate_run(run, self.who, split="test", stage_length=self.stage_length, episodes=self.episodes)
         means = {name.removeprefix("eval/"): value for name, value in result.metrics().items()}
-        return {
-            "episodes": self.episodes,
-            "stage_length": result.stage_length,
-            "core_minutes": (time.process_time() - began) / 60,
-            **means,
-        }
+        return {"episodes": self.episodes, "stage_length": result.stage_length, **means}

@@ -5,15 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from thinker.errors import UserError
+from thinker.experiments.costs import estimated_core_minutes
 from thinker.experiments.experiment import Experiment, Scale, locate
+from thinker.experiments.report import report_name
 from thinker.experiments.results import RESULT, Results, load_results
 
 
-def describe(experiment: Experiment, scale: Scale, root: Path, seeds: int | None = None) -> tuple[str, ...]:
-    """Name, figure or table, question, runs, what is needed, how long it takes, and whether it has been run."""
+def describe(
+    experiment: Experiment, scale: Scale, root: Path, seeds: int | None = None, pages: Path | None = None
+) -> tuple[str, ...]:
+    """Name, figure or table, question, runs, what is needed, how long it takes, and whether it has been run.
+
+    ``pages``: the folder of reports, which may have results of other machines.
+    """
     jobs = experiment.jobs(scale, seeds)
     done = sum(job.is_done(locate(experiment, scale, root, job)) for job in jobs)
     result = experiment.folder(root, scale) / RESULT
+    if not result.exists() and pages is not None:
+        result = pages / f"{report_name(experiment.name, scale)}.json"
     results = load_results(result) if result.exists() else None
     return (
         experiment.name,
@@ -21,7 +30,7 @@ def describe(experiment: Experiment, scale: Scale, root: Path, seeds: int | None
         experiment.question,
         str(len(jobs)),
         _needs(experiment, scale),
-        _takes(experiment, scale, results),
+        _takes(experiment, scale, seeds, results),
         _state(done, len(jobs), results),
     )
 
@@ -37,22 +46,19 @@ def _needs(experiment: Experiment, scale: Scale) -> str:
     return "; ".join(sorted(missing)) or "nothing more"
 
 
-def _takes(experiment: Experiment, scale: Scale, results: Results | None) -> str:
+def _takes(experiment: Experiment, scale: Scale, seeds: int | None, results: Results | None) -> str:
     if results is not None and results.runs and not results.missing:
-        spent = sum(run.core_minutes for run in results.runs)
-        return f"{spent:.0f} core-minutes, measured"
-    return (
-        f"about {experiment.core_minutes:.0f} core-minutes"
-        if scale == "laptop"
-        else "minutes"
-        if scale == "tiny"
-        else "weeks"
-    )
+        spent = sum(run.core_minutes + run.measuring_core_minutes for run in results.runs)
+        return f"took {spent:.0f} core-minutes"
+    if scale == "laptop":
+        minutes = estimated_core_minutes(experiment, scale, seeds)
+        return "not measured" if minutes is None else f"about {minutes:.0f} core-minutes"
+    return "minutes" if scale == "tiny" else "weeks"
 
 
 def _state(done: int, count: int, results: Results | None) -> str:
+    if results is not None and not results.missing:
+        return f"yes, {results.written[:10]}, {results.seeds} seeds"
     if not done:
         return "no"
-    if done < count:
-        return f"{done} of {count} runs"
-    return "yes" if results is None else f"yes, {results.written[:10]}"
+    return "yes, but not gathered" if done == count else f"{done} of {count} runs"

@@ -20,8 +20,8 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ import torch
 
 from thinker.agents import ThinkerAgentSpec
 from thinker.errors import UserError
+from thinker.experiments.experiment import changed
 from thinker.experiments.tree_memory import agent_tree_kib, planner_tree_kib
 from thinker.planners import ExhaustiveSpec, MCTSSpec, PlannerSpec
 from thinker.runs.build import build_run
@@ -58,6 +59,7 @@ class ImprovementSettings:
 
     out: Path  # the folder of all results
     preset: str = SIMULATOR_PRESET  # environment, agent and value-policy network; its model must be a simulator
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the preset's settings, by dotted names
     stage_lengths: tuple[int, ...] = (5, 10, 20, 40)  # K of the agents
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)  # n of the exhaustive searches
     simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 120, 250, 1000)  # of the Monte Carlo tree searches
@@ -79,7 +81,7 @@ class ImprovementSettings:
                     raise UserError(f"{name} has {value}; they must be at least {least}")
             if len(set(values)) != len(values):
                 raise UserError(f"{name} is {' '.join(map(str, values))}; every value can be given only once")
-        settings = preset(self.preset)
+        settings = self.changed_preset
         if not isinstance(settings.model, LearnedValuesSimulatorSpec):
             raise UserError(
                 f"the model of the preset {self.preset} is {type(settings.model).__name__}, but the base policy must "
@@ -93,20 +95,26 @@ class ImprovementSettings:
             )
 
     @property
+    def changed_preset(self) -> RunSettings:
+        """The settings that all trainings start from."""
+        settings: RunSettings = changed(preset(self.preset), self.changes)
+        return settings
+
+    @property
     def weights(self) -> Path:
         """The file of the base policy. Absolute, as it is a setting of the agents' runs."""
         return self.out.resolve() / "base-policy.safetensors"
 
     def base_run(self) -> RunSettings:
         """Training of the base policy: a short run of the preset, whose value-policy network is kept."""
-        return self._training(preset(self.preset), self.base_steps, self.base_seed)
+        return self._training(self.changed_preset, self.base_steps, self.base_seed)
 
     def agent_run(self, stage_length: int, seed: int, model: ModelSpec | None = None) -> RunSettings:
         """Training of an agent that sees only the tree, without a limit on the depth of its search.
 
         ``model``: default: the true dynamics with the frozen base policy.
         """
-        settings = preset(self.preset)
+        settings = self.changed_preset
         assert isinstance(settings.model, LearnedValuesSimulatorSpec)
         assert isinstance(settings.agent, ThinkerAgentSpec)
         return dataclasses.replace(
@@ -208,10 +216,11 @@ class Improvement:
         return {
             "command": "thinker improve",
             "settings": {
-                **dataclasses.asdict(self.settings),
+                **{one.name: getattr(self.settings, one.name) for one in dataclasses.fields(self.settings)},
                 "out": self.settings.out.name,
+                "changes": sorted(self.settings.changes),
                 "split": SPLIT,
-                "evaluation_seed": preset(self.settings.preset).evaluation.seed,
+                "evaluation_seed": self.settings.changed_preset.evaluation.seed,
                 **self.settings.shared(),
             },
             "versions": {"thinker": version("thinker"), "torch": torch.__version__, "numpy": np.__version__,
@@ -219,6 +228,7 @@ class Improvement:
             "memory": self._memory(),
             "evaluations": evaluations,
             "curves": {who.name: self._curve(who) for who in self.agents()},
+            "training_core_minutes": {who.name: self._core_minutes(who) for who in self.agents()},
         }  # fmt: skip
 
     def without_training(self) -> Iterator[Played]:
@@ -316,6 +326,11 @@ class Improvement:
         lines = read_metrics(self._runs / who.name)
         points = [(line[STEP], line["eval/return"]) for line in lines if "eval/return" in line]
         return {"real_steps": [step for step, _ in points], "return": [value for _, value in points]}
+
+    def _core_minutes(self, who: Played) -> float:
+        """Of the training of an agent, without evaluations."""
+        summary = RunFolder(self._runs, who.name).read_summary() or {}
+        return float(summary["time/core_minutes"])
 
     def _memory(self) -> dict[str, float]:
         """KiB of the search tree of one environment, for every agent and planner; measured once for each."""

@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from thinker.experiments.claims import Verdict
-from thinker.experiments.experiment import Experiment
+from thinker.experiments.experiment import Experiment, Scale
 from thinker.experiments.pictures import interval_of, write_picture
 from thinker.experiments.results import Results
 from thinker.experiments.statistics import probability_of_improvement
 
 
-def file_name(results: Results) -> str:
-    """Without its ending; laptop scale is the normal one."""
-    return results.experiment if results.scale == "laptop" else f"{results.experiment}-{results.scale}"
+def report_name(experiment: str, scale: Scale) -> str:
+    """The name of the files of a report, without their endings; laptop scale is the normal one."""
+    return experiment if scale == "laptop" else f"{experiment}-{scale}"
 
 
 def write_report(experiment: Experiment, results: Results, folder: Path) -> Path:
     """Write NAME.json, NAME.png and NAME.md to ``folder``; returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    page = folder / f"{file_name(results)}.md"
+    page = folder / f"{report_name(results.experiment, results.scale)}.md"
     results.save(page.with_suffix(".json"))
     write_picture(experiment.draw, results, page.with_suffix(".png"))
     page.write_text("\n".join(_page(experiment, results)) + "\n", encoding="utf-8")
@@ -36,7 +36,7 @@ def verdicts(experiment: Experiment, results: Results) -> list[Verdict]:
 
 
 def _page(experiment: Experiment, results: Results) -> Iterator[str]:
-    name = file_name(results)
+    name = report_name(results.experiment, results.scale)
     yield f"# {experiment.title}"
     yield ""
     yield f"The paper's {experiment.paper}, at {results.scale} scale. {experiment.question}"
@@ -57,7 +57,7 @@ def _page(experiment: Experiment, results: Results) -> Iterator[str]:
     yield ""
     yield "## Numbers"
     yield ""
-    yield from _table(results)
+    yield from (experiment.table or _table)(results)
     if experiment.notes:
         yield ""
         yield "## Notes"
@@ -83,13 +83,13 @@ def _table(results: Results) -> Iterator[str]:
             if reference is None:
                 reference = solved
             elif len(solved) > 1 and len(reference) > 1:
-                better = _spread(probability_of_improvement(solved, reference), 2)
+                better = spread(probability_of_improvement(solved, reference), 2)
             cells = [
                 label,
                 key,
                 str(len(runs)),
                 f"{runs[0].frames:,}",
-                _spread(interval_of(solved), 3) if len(solved) else "",
+                spread(interval_of(solved), 3) if len(solved) else "",
                 better,
                 f"{returns.mean():.2f}" if len(returns) else "",
                 f"{np.mean([run.core_minutes for run in runs]):.1f}",
@@ -104,7 +104,8 @@ def _table(results: Results) -> Iterator[str]:
     )
 
 
-def _spread(interval: Sequence[float], digits: int) -> str:
+def spread(interval: Sequence[float], digits: int) -> str:
+    """An estimate with its interval."""
     estimate, low, high = interval
     return f"{estimate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 

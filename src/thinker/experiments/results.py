@@ -16,7 +16,6 @@ import numpy as np
 
 from thinker.errors import UserError
 from thinker.experiments.experiment import Experiment, Job, Scale, locate
-from thinker.experiments.measurements import TestEpisodes
 from thinker.runs.folder import RunFolder, write_json
 from thinker.runs.metrics import STEP, read_metrics
 from thinker.runs.presets import training_command
@@ -44,6 +43,11 @@ class RunResult:
     measurements: dict[str, dict[str, Any]]  # by their keys
     curve: dict[str, list[float]]  # step, and the columns of `CURVES` that were recorded; all of one length
     provenance: dict[str, Any]
+
+    @property
+    def measuring_core_minutes(self) -> float:
+        """Of all measurements."""
+        return float(sum(one.get("core_minutes", 0.0) for one in self.measurements.values()))
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,7 @@ def gather(experiment: Experiment, scale: Scale, root: Path, seeds: int | None =
 
 def _run_result(job: Job, folder: Path, root: Path) -> RunResult:
     summary = RunFolder(folder.parent, folder.name).read_summary() or {}
-    measured = {}
-    for measurement in job.variant.measurements:
-        key = measurement.key if isinstance(measurement, TestEpisodes) else measurement.name
-        measured[key] = measurement.stored(folder) or {}
+    measured = {one.key: one.stored(folder) or {} for one in job.variant.measurements}
     origin = folder / PROVENANCE
     return RunResult(
         variant=job.variant.name,

@@ -64,7 +64,8 @@ def make(  # type: ignore[misc]  # **options of the overloads covers all options
     """Create the Thinker-augmented MDP of a Gymnasium environment.
 
     With the default model, the world model, base policy and base values are learned from scratch as you step the
-    environment; ``env.sink.metrics`` has the losses.
+    environment; ``env.sink.metrics`` has the losses. All arguments that are not listed here are those of `ThinkerEnv`.
+    The single view always returns NumPy arrays.
 
     Args:
         env: the id of an environment, as for ``gymnasium.make``; a function that creates one; or a vector environment.
@@ -72,8 +73,6 @@ def make(  # type: ignore[misc]  # **options of the overloads covers all options
             a vector environment.
         model: the spec of a learned model or a simulator (default: ``DualModelSpec()``, the paper's), its name ("dual",
             "single", "simulator", "simulator-learned-values"), or your own `WorldModel`.
-        stage_length, max_depth, discount, carry_tree, observe, mask, extra, output, copy, keep_states: see
-            `ThinkerEnv`. The single view always returns NumPy arrays.
         seed: of the environments at the first ``reset``, and of the learned model.
         env_options: keyword arguments of the environment itself.
         vectorization: "sync" (environments are stepped one after another), "async" (one process each), "native" (the

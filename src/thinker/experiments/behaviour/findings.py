@@ -31,8 +31,16 @@ class Finding:
     title: str
     paper: str
     here: str
-    verdict: Verdict
+    lead: float  # what the verdict looks at; positive if it is as in the paper, nan if it could not be measured
+    standard_error: float  # of the lead
     numbers: dict[str, Any]  # for JSON
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the lead differs from 0 by more than chance."""
+        if not abs(self.lead) > CLEAR * self.standard_error:
+            return "no clear difference"
+        return "as in the paper" if self.lead > 0 else "unlike the paper"
 
 
 def reset_td_error(stages: Stages) -> Finding:
@@ -56,7 +64,8 @@ def reset_td_error(stages: Stages) -> Finding:
         "The TD error is lower where agents reset than where they do not, and after the poorest rollouts a reset is "
         "likely.",
         here,
-        _verdict(-difference, uncertainty),
+        -difference,
+        uncertainty,
         {
             "edges": edges,
             "density": {
@@ -96,7 +105,8 @@ def reset_depth(stages: Stages) -> Finding:
         "Agents do not reset at every new node, as MCTS does: they keep to a plan unless it turns out poor or reaches "
         "the depth limit.",
         here,
-        _verdict(0.5 - leaf, uncertainty),
+        0.5 - leaf,
+        uncertainty,
         {
             "max_depth": limit,
             "depth": list(range(1, limit)),
@@ -127,7 +137,8 @@ def expansion_length(by_limit: Mapping[int, Stages], own: int) -> Finding:
         "Expansion lengths are generally longer than the one step of MCTS, and agents trained with L = 10 search much "
         "deeper than those with L = 5.",
         here,
-        _verdict(mean - 1, uncertainty),
+        mean - 1,
+        uncertainty,
         {
             "max_depth": own,
             "length": list(range(longest + 1)),
@@ -161,7 +172,8 @@ def max_td_error(stages: Stages) -> Finding:
         "With the same number of imaginary steps in the same model, the agent's distribution reaches slightly further "
         "to the right than those of UCB and random search.",
         here,
-        _verdict(difference, uncertainty),
+        difference,
+        uncertainty,
         {
             "edges": edges,
             "density": {name: statistics.density(value, edges) for name, value in found.items()},
@@ -196,7 +208,8 @@ def max_td_error_tail(stages: Stages) -> Finding:
         "The agent's tail on the right is heavier than those of UCB and random search: it more often finds a solution "
         "that the base policy would miss.",
         here,
-        _verdict(difference, uncertainty),
+        difference,
+        uncertainty,
         {
             "edges": edges,
             "density": {name: statistics.density(value, edges) for name, value in found.items()},
@@ -236,7 +249,8 @@ def real_actions(stages: Stages) -> Finding:
         "MCTS with T = 0.25 takes the most visited action in over 80 % of the stages, but only about half of these "
         "have the highest return.",
         here,
-        _verdict(difference, uncertainty),
+        difference,
+        uncertainty,
         {
             "share_by_rank": shares,
             "lead_of_the_maximum_return": difference,
@@ -273,7 +287,8 @@ def mcts_curve(agent: Evaluation, base_policy: Evaluation, by_budget: Mapping[in
         f"{measure.capitalize()} of MCTS against its budget",
         "MCTS on the agent's model needs 1280 simulations to match the agent at K = 20.",
         here,
-        _verdict(difference, uncertainty),
+        difference,
+        uncertainty,
         {
             "measure": measure,
             "episodes": len(own),
@@ -348,13 +363,6 @@ def _with_interval(result: Evaluation) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------- sentences
-
-
-def _verdict(lead: float, uncertainty: float) -> Verdict:
-    """Whether ``lead``, positive if the paper's claim holds, differs from 0 by more than chance."""
-    if not abs(lead) > CLEAR * uncertainty:
-        return "no clear difference"
-    return "as in the paper" if lead > 0 else "unlike the paper"
 
 
 def _mean(values: np.ndarray | Sequence[float]) -> float:

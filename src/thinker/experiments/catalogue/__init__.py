@@ -8,11 +8,13 @@ from thinker.errors import UserError
 from thinker.experiments.catalogue import (
     base_policy_and_imagination,
     baselines,
+    behaviour,
     cost,
     depth,
     hints_and_memory,
     models,
     planning_reward_and_target,
+    policy_improvement,
     stage_length,
     thinking_time,
 )
@@ -29,6 +31,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         base_policy_and_imagination,
         depth,
         planning_reward_and_target,
+        behaviour,
+        policy_improvement,
         cost,
     )
 }

@@ -40,7 +40,6 @@ EXPERIMENT = Experiment(
             greater(solved("thinker"), solved("random-imagination")),
         ),
     ),
-    core_minutes=30,
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames, K = 8. Without base policy and value, everything "
         "computed from them is zero in the tree, and there are no planning rewards; the agent still sees hidden "

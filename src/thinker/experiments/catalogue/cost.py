@@ -67,7 +67,6 @@ EXPERIMENT = Experiment(
             greater(core_seconds("muzero"), core_seconds("rnn")),
         ),
     ),
-    core_minutes=30,
     notes=(
         "Laptop scale: 7×7 boards on CPU cores, 12,000 frames, K = 20, the recurrent dual network. The paper's times "
         "are those of 5e7 frames of 80×80 pixels on two A100: raw MDP 1 day, DRC 2, Thinker 7, with an MLP 3, MuZero "

@@ -37,6 +37,5 @@ EXPERIMENT = Experiment(
         Claim("With L = 10, the agent learns more slowly at first", greater(early("l5"), early("l10"))),
         Claim("The final performance is about the same", similar(solved("l5"), solved("l10"))),
     ),
-    core_minutes=70,
     notes="Laptop scale: 7×7 boards with one box, 100,000 frames, K = 12, the recurrent dual network (`sokoban-dual`).",
 )

@@ -49,7 +49,6 @@ EXPERIMENT = Experiment(
             ),
         ),
     ),
-    core_minutes=60,
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames, K = 8, the paper's two ways to read the tree instead "
         "of the preset's. Without hints, the nine statistics of the paper's list are zeros."

@@ -66,6 +66,5 @@ EXPERIMENT = Experiment(
             similar(solved("dual-feature"), solved("dual-l2")),
         ),
     ),
-    core_minutes=75,
     notes="Laptop scale: 7×7 boards with one box, 80,000 frames, K = 8 (`sokoban-dual`, `sokoban-single`).",
 )

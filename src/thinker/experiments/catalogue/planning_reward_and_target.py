@@ -45,7 +45,6 @@ EXPERIMENT = Experiment(
             greater(early("thinker"), early("action-target")),
         ),
     ),
-    core_minutes=30,
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames, K = 8. Without planning rewards, the agent neither "
         "sees nor predicts them."

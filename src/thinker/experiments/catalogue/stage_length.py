@@ -53,7 +53,6 @@ EXPERIMENT = Experiment(
             all_of(greater(solved("k1-dropout"), solved("k1")), similar(solved("k1-dropout"), solved("raw"))),
         ),
     ),
-    core_minutes=55,
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames. The agent sees the hidden states of the current node "
         "and of the root; the variant with the real state sees neither. Masking: in training, each step sees zeros "
