@@ -38,7 +38,7 @@ class Improve:
     """Depths n of the exhaustive searches."""
     simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 120, 250, 1000)
     """Simulations of the Monte Carlo tree searches for each real step."""
-    real_steps: int = 200_000
+    real_steps: int = 100_000
     """Real steps of training of each agent."""
     base_steps: int = 20_000
     """Real steps of training of the base policy; with too many, there is nothing left to improve."""

@@ -64,7 +64,7 @@ class ImprovementSettings:
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)  # n of the exhaustive searches
     simulations: tuple[int, ...] = (5, 10, 20, 40, 60, 120, 250, 1000)  # of the Monte Carlo tree searches
     seeds: tuple[int, ...] = (0, 1, 2)  # of the agents; one agent for each seed and K
-    real_steps: int = 200_000  # of training of each agent
+    real_steps: int = 100_000  # of training of each agent
     base_steps: int = 20_000  # real steps of training of the base policy
     base_seed: int = 0  # of that training
     episodes: int = 2_000  # test episodes of each evaluation
