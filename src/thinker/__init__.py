@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import thinker.envs  # noqa: F401 - registers the environments with Gymnasium
 
 if TYPE_CHECKING:
-    from thinker.agents import DRCSpec, NetworkActor, RawAgentSpec, ResNetSpec, ThinkerAgentSpec, VINSpec
+    from thinker.agents import (
+        ATreeCSpec,
+        DRCSpec,
+        I2ASpec,
+        NetworkActor,
+        RawAgentSpec,
+        ResNetSpec,
+        ThinkerAgentSpec,
+        VINSpec,
+    )
     from thinker.augmented import EndedEpisodes, SingleThinkerEnv, ThinkerEnv, TreeView, collect
     from thinker.envs.gymnasium import GymnasiumSpec
     from thinker.envs.spec import EnvironmentSpec
@@ -40,7 +49,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "thinker.agents": ("DRCSpec", "NetworkActor", "RawAgentSpec", "ResNetSpec", "ThinkerAgentSpec", "VINSpec"),
+    "thinker.agents": (
+        "ATreeCSpec",
+        "DRCSpec",
+        "I2ASpec",
+        "NetworkActor",
+        "RawAgentSpec",
+        "ResNetSpec",
+        "ThinkerAgentSpec",
+        "VINSpec",
+    ),
     "thinker.augmented": ("EndedEpisodes", "SingleThinkerEnv", "ThinkerEnv", "TreeView", "collect"),
     "thinker.envs.gymnasium": ("GymnasiumSpec",),
     "thinker.envs.spec": ("EnvironmentSpec",),
@@ -82,6 +100,7 @@ _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in name
 
 __all__ = [
     "NO_ACTION",
+    "ATreeCSpec",
     "Actor",
     "AgentSpec",
     "BasePolicy",
@@ -96,6 +115,7 @@ __all__ = [
     "EvaluationSettings",
     "FrozenValuesSimulatorSpec",
     "GymnasiumSpec",
+    "I2ASpec",
     "ImageSize",
     "LearnedValuesSimulatorSpec",
     "ModelContext",
