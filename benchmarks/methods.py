@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=RUNS)
     parser.add_argument("--figure", type=Path, help="also draw the curves, by real steps, into this PNG")
     options = parser.parse_args()
-    methods = dict(method.split("=", 1) for method in options.methods)
+    methods = dict(method.rsplit("=", 1) for method in options.methods)
     heads = [f"{step // 1000}k steps" for step in options.steps]
     heads += [f"{minutes:g} core-min" for minutes in options.minutes]
     heads += ["core-min per 100k steps", *(["test"] if options.episodes else [])]
