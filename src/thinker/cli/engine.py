@@ -49,12 +49,3 @@ class EngineOptions:
         if changed:
             raise UserError(f"--{changed[0].replace('_', '-')} is an option of the Ray engine; add --engine ray")
         return LocalSpec()
-
-    def engine_words(self) -> list[str]:
-        """The options that differ from their defaults, as words of a command line."""
-        words: list[str] = []
-        for field in dataclasses.fields(EngineOptions):
-            value = getattr(self, field.name)
-            if value != field.default:
-                words += [f"--{field.name.replace('_', '-')}", str(value)]
-        return words

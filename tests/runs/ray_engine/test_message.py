@@ -95,7 +95,10 @@ def test_the_steps_of_two_workers_are_stored_as_those_of_one():
     for step in steps:
         whole.store(step)
     halves = {
-        worker: (np.arange(2 * worker, 2 * worker + 2), [None, *(rows_of(one, slice(2 * worker, 2 * worker + 2)) for one in steps)])
+        worker: (
+            np.arange(2 * worker, 2 * worker + 2),
+            [None, *(rows_of(one, slice(2 * worker, 2 * worker + 2)) for one in steps)],
+        )
         for worker in range(2)
     }
     store_merged(parts, halves)

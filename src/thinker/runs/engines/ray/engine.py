@@ -215,7 +215,7 @@ class RayEngine:
         """See `Engine`. Unrolls that are pending are not saved: a resumed run starts others instead."""
         learner = None if self._learner is None else self._learner.state_dict.remote()
         trainer = None if self._trainer is None else self._trainer.state_dict.remote()
-        workers = [unpack_copy(state) for state in self.pool.states()]
+        workers = {str(index): unpack_copy(state) for index, state in enumerate(self.pool.states())}
         return {
             **self.run.counters(),
             "worker": None,
@@ -235,7 +235,7 @@ class RayEngine:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Engine`. If the state is of another number of workers or of the local engine, new episodes start."""
         self.run.load_counters(state)
-        saved = state.get("workers") or {"states": [], "incarnations": [0], "pending": 0}
+        saved = state.get("workers") or {"states": {}, "incarnations": [0], "pending": 0}
         same = len(saved["states"]) == len(self.pool)
         abandon = bool(saved["pending"]) or not same
         if self._learner is not None:
@@ -244,7 +244,7 @@ class RayEngine:
             call = self._trainer.load_state_dict.remote(pack(state["trainer"]), abandon_episodes=abandon)
             result_of(call, TRAINER)
         if same:
-            states = [pack(one) for one in saved["states"]]
+            states = [pack(saved["states"][str(index)]) for index in range(len(self.pool))]
             self.pool.load_states(states, saved["incarnations"], abandon_episodes=abandon)
         else:
             self.pool.renew(1 + max(saved["incarnations"]))

@@ -175,9 +175,7 @@ class TrainerPart(_Part):
         received: dict[int, list[RealTransition | None]] = {}
         for worker, message in zip(workers, transitions):
             buffer: TransitionBuffer = unpack(message)
-            buffer.deliver(
-                received.setdefault(worker, []).append, lambda worker=worker: received[worker].append(None)
-            )
+            buffer.deliver(received.setdefault(worker, []).append, lambda worker=worker: received[worker].append(None))
         rows = {worker: np.arange(worker * own, (worker + 1) * own) for worker in received}
         store_merged(self._trainer, {worker: (rows[worker], items) for worker, items in received.items()})
 
