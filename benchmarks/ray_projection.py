@@ -4,9 +4,10 @@
     python -m benchmarks.ray_projection atari
 
 Every part is measured alone on one core of this machine, in seconds of computing: acting in ``--num-envs`` environments
-for ``--stages`` stages, learning from that unroll, and training the model on a batch. Nothing is simulated but the
-schedule. With W workers of one core each and V-trace, acting, the agent's learner and the model's trainer work at the
-same time, so the slowest determines the speed, and the network that connects the machines is one more of them:
+for ``--stages`` stages, learning from that unroll, and training the model on a batch of ``--batch-size`` sequences.
+Nothing is simulated but the schedule. With W workers of one core each and V-trace, acting, the agent's learner and the
+model's trainer work at the same time, so the slowest determines the speed, and the network that connects the machines
+is one more of them:
 
     frames/s = 1 / max(acting / W, agent, model, bytes of a frame / bandwidth)
 
@@ -58,15 +59,16 @@ class Costs:
         }
 
 
-def measure(settings: RunSettings, num_envs: int, stages: int) -> Costs:
+def measure(settings: RunSettings, num_envs: int, stages: int, batch_size: int) -> Costs:
     """Measure all parts on one core."""
     torch.set_num_threads(1)
+    unroll = num_envs * settings.agent.unroll_stages  # type: ignore[attr-defined]
     agent: Any = dataclasses.replace(settings.agent, unroll_stages=stages)  # type: ignore[type-var]
     settings = dataclasses.replace(settings, num_envs=num_envs, threads=1, device="cpu", agent=agent)
     if not isinstance(settings.model, LearnedSpec):
         raise SystemExit("choose a preset with a learned model")
-    batch_size = settings.model.training.batch_size
-    training = dataclasses.replace(settings.model.training, warm_up_transitions=0, batch_size=min(8, batch_size))
+    batch_size = min(batch_size, settings.model.training.batch_size)
+    training = dataclasses.replace(settings.model.training, warm_up_transitions=0, batch_size=batch_size)
     model = dataclasses.replace(settings.model, training=training, replay_capacity=4_000)
     run = build_run(dataclasses.replace(settings, model=model))
     trainer = run.trainer
@@ -96,7 +98,7 @@ def measure(settings: RunSettings, num_envs: int, stages: int) -> Costs:
     frames = experience.episodes.real_steps
     weights = sum(pack(network.state_dict()).nbytes for network in run.networks().values())
     per_frame = training.replay_ratio / batch
-    return Costs(act / frames, learn / frames, trained * per_frame, message / frames, float(weights), frames)
+    return Costs(act / frames, learn / frames, trained * per_frame, message / frames, float(weights), unroll)
 
 
 def report(name: str, costs: Costs, gigabits: float) -> None:
@@ -104,7 +106,8 @@ def report(name: str, costs: Costs, gigabits: float) -> None:
     print(f"  acting           {1e3 * costs.act:9.1f} ms")
     print(f"  agent's learner  {1e3 * costs.agent:9.1f} ms   one feeds {costs.act / costs.agent:.1f} workers")
     print(f"  model's trainer  {1e3 * costs.model:9.1f} ms   one feeds {costs.act / costs.model:.1f} workers")
-    print(f"  message          {costs.message / 1e3:9.1f} kB   weights {costs.weights / 1e6:.1f} MB per unroll")
+    weights = f"weights {costs.weights / 1e6:.1f} MB per unroll of {costs.unroll} frames"
+    print(f"  message          {costs.message / 1e3:9.1f} kB   {weights}")
     print(f"calculated, network of {gigabits:g} Gbit/s")
     print("workers  learners x faster  frames/s  bound by   of it busy: acting  agent  model  network")
     for speedup in SPEEDUPS:
@@ -124,13 +127,14 @@ def main() -> None:
     parser.add_argument("--levels", help="level files, for presets that need them")
     parser.add_argument("--num-envs", type=int, default=8, help="environments of a worker (default 8)")
     parser.add_argument("--stages", type=int, default=2, help="stages of the measured unroll (default 2)")
+    parser.add_argument("--batch-size", type=int, default=32, help="at most, of the model's training (default 32)")
     parser.add_argument("--gigabits", type=float, default=10.0, help="bandwidth of the network (default 10)")
     options = parser.parse_args()
     settings = preset(options.preset)
     if options.levels:
         environment = dataclasses.replace(settings.environment, levels=options.levels)  # type: ignore[type-var]
         settings = dataclasses.replace(settings, environment=environment)
-    report(options.preset, measure(settings, options.num_envs, options.stages), options.gigabits)
+    report(options.preset, measure(settings, options.num_envs, options.stages, options.batch_size), options.gigabits)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ START_SECONDS = 600.0
 
 def connect(spec: RaySpec, parts: int) -> bool:
     """Connect to the cluster of ``spec`` for its workers and ``parts`` others; whether this started the connection."""
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # they are handled, once for each unroll
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # no GPU is visible to a part without one
     if spec.address is None:
         # CPUs are what Ray counts, not what there is: on a small machine the parts share its cores.
         needed = spec.workers * spec.worker_cpus + parts * spec.learner_cpus
@@ -34,7 +34,6 @@ def connect(spec: RaySpec, parts: int) -> bool:
             include_dashboard=False,
             log_to_driver=False,
             logging_level="ERROR",
-            object_store_memory=_store_bytes(),
         )
         return True
     try:
@@ -45,12 +44,6 @@ def connect(spec: RaySpec, parts: int) -> bool:
             f"--address out to use only this machine"
         ) from error
     return True
-
-
-def _store_bytes() -> int | None:
-    """THINKER_OBJECT_STORE_MB, for tests and small machines; None: Ray decides."""
-    size = os.environ.get("THINKER_OBJECT_STORE_MB", "")
-    return int(size) << 20 if size.isdecimal() else None
 
 
 def learner_gpus(spec: RaySpec, parts: int) -> float:
@@ -95,8 +88,6 @@ def result_of(reference: Any, who: str) -> Any:
             raise error.cause from error
         raise
     except RayActorError as error:
-        if isinstance(error.__cause__, RayTaskError) and isinstance(error.__cause__.cause, Exception):
-            raise error.__cause__.cause from error
         raise UserError(
             f"{who} has died: {error}\nWas it stopped, or is there too little memory? Run the same command again to "
             f"continue from the last checkpoint"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from thinker.runs.engines.ray.message import Message
 from thinker.runs.engines.ray.parts import Report, Weights, WorkerPart
 from thinker.runs.engines.ray.spec import RaySpec
 from thinker.runs.settings import LARGEST_SEED, RunSettings
+
+_COLOURS = re.compile(r"\x1b\[\d+m")  # that Ray adds to tracebacks
 
 Call = Callable[[ActorHandle], Any]
 """Starts an unroll of a worker; returns references to a report, a trajectory and transitions."""
@@ -110,7 +113,7 @@ class WorkerPool:
             unroll.report = ray.get(reference)
             self.failures[unroll.worker] = 0
         except RayTaskError as error:
-            self._failed(unroll, f"raised an error:\n{error}")
+            self._failed(unroll, f"raised an error:\n{_COLOURS.sub('', str(error))}")
         except RayError as error:
             self._failed(unroll, f"died: {error}")
 

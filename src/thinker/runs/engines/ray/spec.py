@@ -73,11 +73,16 @@ class RaySpec:
         return settings.num_envs // self.workers
 
     def build_run(self, settings: RunSettings) -> Run:
-        """A run on the CPU with one environment, for evaluations: the work is done in other processes."""
+        """A run with one environment, for evaluations: the work is done in other processes."""
         self.check_installed()
         self.staleness(settings)
         self.envs_per_worker(settings)
-        return build_run(settings, device="cpu", num_envs=1)
+        run = build_run(settings, num_envs=1)
+        if run.learner is not None and "agent" not in run.networks():
+            raise UserError(
+                f"{type(run.agent).__name__} has no attribute network; --engine ray needs one, to send its weights"
+            )
+        return run
 
     def start(self, run: Run) -> RayEngine:
         from thinker.runs.engines.ray.engine import RayEngine
