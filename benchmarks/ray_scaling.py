@@ -1,6 +1,7 @@
 """Frames per second of the Ray engine with one worker and with more, where acting dominates.
 
-    python -m benchmarks.ray_scaling                      # CartPole with a delay of 5 ms at every step
+    python -m benchmarks.ray_scaling                      # CartPole with a delay of 5 ms at every step, V-trace
+    python -m benchmarks.ray_scaling --objective ppo      # the same, but workers wait while the agent learns
     python -m benchmarks.ray_scaling sokoban-simulator    # a preset
     python -m benchmarks.ray_scaling --learning           # learning curves of sokoban-quick: local engine and Ray
 
@@ -64,6 +65,11 @@ def frames_per_second(settings: RunSettings, workers: int, seconds: float) -> tu
         engine.close()
 
 
+def learning_by(objective: str, settings: RunSettings) -> RunSettings:
+    agent = dataclasses.replace(settings.agent, objective=objective)  # type: ignore[type-var]
+    return dataclasses.replace(settings, agent=agent)
+
+
 def scaling(settings: RunSettings, workers: list[int], seconds: float, rounds: int) -> None:
     best: dict[int, float] = {}
     print("workers  frames/s  acting  agent  waiting for the model")
@@ -79,7 +85,7 @@ def scaling(settings: RunSettings, workers: list[int], seconds: float, rounds: i
 
 
 def learning(root: Path, seeds: int, steps: int | None) -> None:
-    """Train and print the solve rates; they agree if the ranges of the seeds overlap or touch."""
+    """Train and print the solve rates of both engines, their difference and its standard error."""
     settings = preset("sokoban-quick")
     every = 20_000
     settings = dataclasses.replace(
@@ -92,7 +98,7 @@ def learning(root: Path, seeds: int, steps: int | None) -> None:
     for seed in range(seeds):
         for name, engine in engines.items():
             train(dataclasses.replace(settings, seed=seed), root, f"{name}-{seed}", engine=engine)
-    print(f"frames   {'local, 95 % interval and seeds':<40} {'ray, 2 workers':<40} difference, standard error")
+    print(f"frames   {'local: mean (seeds)':<40} {'ray, 2 workers':<40} difference, standard error")
     for step in range(every, settings.real_steps + 1, every):
         rates = {}
         for name in engines:
@@ -111,6 +117,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (default 20)")
     parser.add_argument("--rounds", type=int, default=2, help="measurements of each number of workers (default 2)")
     parser.add_argument("--delay", type=float, default=DELAY, help="of a step of CartPole, in seconds (default 0.005)")
+    parser.add_argument("--objective", choices=("v-trace", "ppo"), default="v-trace", help="default: v-trace")
     parser.add_argument("--learning", action="store_true", help="compare learning curves instead")
     parser.add_argument("--seeds", type=int, default=3, help="of the learning curves (default 3)")
     parser.add_argument("--real-steps", type=int, help="of the learning curves (default: the preset's)")
@@ -120,7 +127,8 @@ def main() -> None:
         learning(options.root, options.seeds, options.real_steps)
         return
     chosen = preset(options.preset) if options.preset else slow_cartpole(options.delay)
-    scaling(without_warm_up(chosen), options.workers, options.seconds, options.rounds)
+    chosen = learning_by(options.objective, without_warm_up(chosen))
+    scaling(chosen, options.workers, options.seconds, options.rounds)
 
 
 if __name__ == "__main__":

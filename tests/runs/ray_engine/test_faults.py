@@ -176,7 +176,9 @@ def test_after_the_death_of_the_driver_or_the_learner_the_same_command_goes_on(t
     first = start(tmp_path)
     try:
         wait_for(lambda: len(checkpoint.list_checkpoints(saved)) >= 2, first)
-        parts = parts_of(first.pid)
+        # Ray's own agents notice it later than the parts of the run.
+        parts = {name: pid for name, pid in parts_of(first.pid).items() if name.endswith("Part")}
+        assert len(parts) == 2
         first.kill()
         first.wait()
         deadline = time.monotonic() + 60

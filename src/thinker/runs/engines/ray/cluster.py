@@ -62,7 +62,7 @@ def learner_gpus(spec: RaySpec, parts: int) -> float:
 def start_part(kind: type, *arguments: Any, cpus: int, gpus: float) -> ActorHandle:
     """Start a part in a process of its own; if it ends, it stays so."""
     options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(kind).options(**options).remote(*arguments)  # type: ignore[no-any-return]
+    return ray.remote(kind).options(**options).remote(*arguments)
 
 
 def wait_until_ready(parts: Sequence[ActorHandle]) -> None:

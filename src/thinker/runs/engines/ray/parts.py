@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,10 +173,10 @@ class TrainerPart(_Part):
     def store(self, workers: Sequence[int], num_workers: int, *transitions: Message) -> None:
         """Store the transitions of unrolls of ``workers``; one worker may have several, in order."""
         own = self._num_envs // num_workers
-        received: dict[int, list[RealTransition | None]] = {}
+        received: dict[int, list[RealTransition | None]] = {worker: [] for worker in workers}
         for worker, message in zip(workers, transitions):
             buffer: TransitionBuffer = unpack(message)
-            buffer.deliver(received.setdefault(worker, []).append, lambda worker=worker: received[worker].append(None))
+            buffer.deliver(received[worker].append, partial(received[worker].append, None))
         rows = {worker: np.arange(worker * own, (worker + 1) * own) for worker in received}
         store_merged(self._trainer, {worker: (rows[worker], items) for worker, items in received.items()})
 
