@@ -6,8 +6,10 @@
     python -m benchmarks.ray_scaling --learning           # learning curves of sokoban-quick: local engine and Ray
 
 Frames are real steps, time is the clock's: waiting counts, so nothing else may run on the machine. The numbers of
-workers take turns, and the best of their rounds are compared. ``--learning`` trains three seeds with either engine to
-the same number of frames (a stopped command continues) and compares their solve rates on validation levels.
+workers take turns, and the best of their rounds are compared. An unroll of a worker takes the seconds that it computes
+and those that it sleeps or waits for a core; the last column is what it computes. ``--learning`` trains three seeds
+with either engine to the same number of frames (a stopped command continues) and compares their solve rates on
+validation levels.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def without_warm_up(settings: RunSettings) -> RunSettings:
     return settings
 
 
-def frames_per_second(settings: RunSettings, workers: int, seconds: float) -> tuple[float, dict[str, float]]:
-    """Frames per second, and the share of each phase."""
+def frames_per_second(settings: RunSettings, workers: int, seconds: float) -> tuple[float, dict[str, float], float]:
+    """Frames per second, the share of each phase, and the seconds that a worker computes for an unroll."""
     spec = RaySpec(workers=workers)
     engine = spec.start(spec.build_run(settings))
     try:
@@ -58,9 +60,11 @@ def frames_per_second(settings: RunSettings, workers: int, seconds: float) -> tu
         run = engine.run
         before, start = run.real_steps, time.perf_counter()
         run.seconds = dict.fromkeys(run.seconds, 0.0)
+        computed = []
         while (passed := time.perf_counter() - start) < seconds:
-            engine.advance()
-        return (run.real_steps - before) / passed, {name: spent / passed for name, spent in run.seconds.items()}
+            computed.append(engine.advance()[1]["ray/unroll_core_seconds"])
+        shares = {name: spent / passed for name, spent in run.seconds.items()}
+        return (run.real_steps - before) / passed, shares, float(np.mean(computed))
     finally:
         engine.close()
 
@@ -72,13 +76,13 @@ def learning_by(objective: str, settings: RunSettings) -> RunSettings:
 
 def scaling(settings: RunSettings, workers: list[int], seconds: float, rounds: int) -> None:
     best: dict[int, float] = {}
-    print("workers  frames/s  acting  agent  waiting for the model")
+    print("workers  frames/s  acting  agent  waiting for the model  core-seconds of an unroll")
     for _ in range(rounds):
         for count in workers:
-            speed, shares = frames_per_second(settings, count, seconds)
+            speed, shares, computed = frames_per_second(settings, count, seconds)
             best[count] = max(speed, best.get(count, 0.0))
             row = f"{shares['act']:>6.0%}  {shares['agent']:>5.0%}  {shares['wait']:>21.0%}"
-            print(f"{count:>7}  {speed:>8,.1f}  {row}", flush=True)
+            print(f"{count:>7}  {speed:>8,.1f}  {row}  {computed:>25.2f}", flush=True)
     for count in workers[1:]:
         ratio = best[count] / best[workers[0]]
         print(f"{count} workers are {ratio:.2f} times as fast as {workers[0]} (best of {rounds} each)")

@@ -193,6 +193,7 @@ class RayEngine:
             "ray/model_staleness": float(np.mean(model)),
             "ray/model_staleness_max": max(model),
             "ray/unroll_seconds": float(np.mean([report.seconds for report in reports])),
+            "ray/unroll_core_seconds": float(np.mean([report.core_seconds for report in reports])),
             "ray/unroll_megabytes": float(np.mean([report.nbytes for report in reports])) / 1e6,
             "ray/lost_unrolls": self.pool.lost_unrolls,
             "ray/replaced_workers": self.pool.replaced_workers,
