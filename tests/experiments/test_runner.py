@@ -117,7 +117,7 @@ def test_a_run_that_another_process_trains_is_waited_for(pretend, tmp_path):
     folder = tmp_path / "tiny" / "small"
     lock = RunFolder(folder, "a-0").open({"settings": job.settings.to_dict()})
     status = JobStatus(job, folder / "a-0", tmp_path / "log", state="elsewhere")
-    work = runner._Runner(experiment, "tiny", [status], 1)
+    work = runner._Runner(experiment, "tiny", [status], 1, LocalSpec())
     work._collect()
     assert status.state == "elsewhere"
     lock.close()

@@ -1,4 +1,4 @@
-"""A CartPole whose steps raise an error while a certain file exists; if it says "once", only one of them does."""
+"""A CartPole whose steps raise an error while a certain file exists."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ class FailingCartPole(CartPoleEnv):
 
     def step(self, action: Any) -> Any:
         if self._fault.exists():
-            left = self._fault.read_text()
-            if left == "once":
-                self._fault.unlink(missing_ok=True)
             raise RuntimeError(MESSAGE)
         return super().step(action)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,18 +109,15 @@ def test_a_full_object_store_slows_training_down_but_does_not_stop_it(engine):
 @pytest.mark.slow
 def test_a_worker_that_raises_is_reported_and_after_some_retries_ends_the_run(engine, fault: Path, capfd):
     lost = engine.pool.lost_unrolls
-    fault.write_text("once")
-    metrics = advanced(engine, 3)
-    assert lost < metrics["ray/lost_unrolls"] <= lost + 2  # both workers may have seen the file
-    reported = capfd.readouterr().err
-    assert MESSAGE in reported
-    assert "failing.py" in reported  # the traceback
-    fault.write_text("always")
+    fault.touch()
     try:
         with pytest.raises(UserError, match=r"(?s)failed 2 times in a row.*failing.py.*the pole is broken"):
             advanced(engine, 3)
     finally:
         fault.unlink()
+    assert lost + 2 <= engine.pool.lost_unrolls <= lost + 3  # the other worker may have failed once
+    reported = capfd.readouterr().err
+    assert re.search(r"(?s)worker \d is replaced and its unroll is lost.*failing.py.*the pole is broken", reported)
 
 
 # -------------------------------------------------------------------------------- the driver, the learner
