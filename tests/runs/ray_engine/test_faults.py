@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.runs.ray_engine.conftest import STORE_BYTES
-from tests.runs.ray_engine.failing import ID, MESSAGE
+from tests.runs.ray_engine.failing import ID
 from tests.runs.support import tiny
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.errors import UserError
