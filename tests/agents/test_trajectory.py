@@ -270,3 +270,40 @@ def test_hidden_vectors_keep_their_precision_and_large_planes_stay_finite():
     actor.begin({**observation, "hidden": torch.full((2, 4, 3, 3), -1e9)}, info)
     assert actor.given.observation["hidden"].isfinite().all()
     assert actor.given.observation["hidden"].max() < -6e4
+
+
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+def test_joined_trajectories_are_those_of_all_environments(tree_encoder):
+    parts = []
+    for num_envs in (2, 3):
+        env = noise_env(num_envs, observe=("tree", "hidden", "real_state"), hidden=(4, 3, 3))
+        network = as_if_learned(build_network(env, tree_encoder=tree_encoder))
+        trajectory = trajectory_for(env, network, stages=2)
+        collect(env, begun(env, network, trajectory=trajectory), trajectory.num_steps)
+        parts.append(trajectory)
+    assert Trajectory.joined(parts[:1]) is parts[0]
+    whole = Trajectory.joined(parts)
+    assert whole.is_complete
+    assert whole.num_envs == 5
+    assert whole.num_steps == parts[0].num_steps
+    for part, which in zip(parts, (torch.arange(2), torch.arange(2, 5))):
+        expected, found = part.read(), whole.read(which)
+        for name in ("value", "action", "log_prob", "reset_acts", "reward", "terminated", "truncated", "final_value"):
+            assert torch.equal(getattr(expected, name), getattr(found, name)), name
+        for name in ("episode_start", "next_is_real", "last_action", "last_reward"):
+            assert torch.equal(getattr(expected.given, name), getattr(found.given, name)), name
+        for mine, yours in ((expected.given.observation, found.given.observation), (expected.memory, found.memory)):
+            assert mine.keys() == yours.keys()
+            assert all(torch.equal(value, yours[key]) for key, value in mine.items())
+
+
+def test_only_complete_trajectories_of_the_same_length_are_joined():
+    env = noise_env(2)
+    network = build_network(env)
+    complete, short = (trajectory_for(env, network, stages=stages) for stages in (2, 1))
+    for trajectory in (complete, short):
+        collect(env, begun(env, network, trajectory=trajectory), trajectory.num_steps)
+    with pytest.raises(ValueError, match="same length"):
+        Trajectory.joined([complete, short])
+    with pytest.raises(ValueError, match="complete"):
+        Trajectory.joined([complete, trajectory_for(env, network, stages=2)])

@@ -16,9 +16,12 @@ from rich.console import Console
 
 from tests.experiments.made_up import finish, small_experiment
 from thinker.errors import UserError
-from thinker.experiments import display, runner
+from thinker.experiments import display, job, runner
 from thinker.experiments.display import Display
 from thinker.experiments.runner import JobStatus, run_experiment
+from thinker.runs.engines.local import LocalSpec
+from thinker.runs.engines.ray.spec import RaySpec
+from thinker.runs.engines.specs import engine_from_dict
 from thinker.runs.folder import RunFolder
 
 PRETEND = """
@@ -51,7 +54,7 @@ def pretend(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "_POLL", 0.02)
     behaviours: dict[str, str] = {}
 
-    def command(experiment, scale, job, folder):
+    def command(experiment, scale, job, folder, engine):
         template = tmp_path / "templates" / job.name
         finish(template, job.settings.to_dict())
         texts = {str(path.relative_to(template)): path.read_text() for path in template.rglob("*") if path.is_file()}
@@ -64,6 +67,13 @@ def pretend(monkeypatch, tmp_path):
 
 def calls(root):
     return (root / "tiny" / "small" / "calls.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("engine", [LocalSpec(), RaySpec(workers=3, address="auto", max_staleness=2)])
+def test_jobs_are_told_which_engine_to_use(engine, tmp_path):
+    experiment = small_experiment("a")
+    words = job.command(experiment, "tiny", experiment.jobs("tiny", 1)[0], tmp_path, engine)
+    assert engine_from_dict(json.loads(words[-1])) == engine
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -107,7 +117,7 @@ def test_a_run_that_another_process_trains_is_waited_for(pretend, tmp_path):
     folder = tmp_path / "tiny" / "small"
     lock = RunFolder(folder, "a-0").open({"settings": job.settings.to_dict()})
     status = JobStatus(job, folder / "a-0", tmp_path / "log", state="elsewhere")
-    work = runner._Runner(experiment, "tiny", [status], 1)
+    work = runner._Runner(experiment, "tiny", [status], 1, LocalSpec())
     work._collect()
     assert status.state == "elsewhere"
     lock.close()

@@ -5,6 +5,8 @@ A trajectory holds no state between updates: the actor keeps its own.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,6 +69,34 @@ class Trajectory:
             final_value=zeros(steps, num_rewards, dtype=torch.float32),
             memory={},
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trajectory]) -> Trajectory:
+        """One complete trajectory with the environments of all ``parts``, which are complete and equally long."""
+        if len(parts) == 1:
+            return parts[0]
+        if not all(part.is_complete and part.num_steps == parts[0].num_steps for part in parts):
+            raise ValueError("only complete trajectories of the same length can be joined")
+        whole = cls.__new__(cls)
+        whole.num_steps, whole.num_envs = parts[0].num_steps, sum(part.num_envs for part in parts)
+        whole._written = whole.num_steps
+        unrolls = [part._unroll for part in parts]
+
+        def join(tensors: Sequence[Tensor], dim: int = 1) -> Tensor:
+            return torch.cat(tuple(tensors), dim)
+
+        whole._observation = {key: join([part._observation[key] for part in parts]) for key in parts[0]._observation}
+        inputs = [unroll.given for unroll in unrolls]
+        names = [field.name for field in dataclasses.fields(AgentInput) if field.name != "observation"]
+        rest = [field.name for field in dataclasses.fields(Unroll) if field.name not in ("given", "memory")]
+        whole._unroll = Unroll(
+            given=AgentInput(
+                observation={}, **{name: join([getattr(given, name) for given in inputs]) for name in names}
+            ),
+            memory={key: join([unroll.memory[key] for unroll in unrolls], 0) for key in unrolls[0].memory},
+            **{name: join([getattr(unroll, name) for unroll in unrolls]) for name in rest},
+        )
+        return whole
 
     @property
     def is_complete(self) -> bool:

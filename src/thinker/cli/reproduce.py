@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from thinker.cli.engine import EngineOptions
 from thinker.cli.options import RUNS
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 ScaleOption = Literal["tiny", "laptop", "paper"]
 
 
-@dataclass(frozen=True)
-class Reproduce:
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(EngineOptions):
     """Run one of the paper's experiments: train and measure its agents, and judge the paper's claims.
     Repeat the command to continue after an interruption; what is finished is never repeated."""
 
@@ -63,7 +64,8 @@ class Reproduce:
         from thinker.runs.machine import cores
 
         jobs = self.jobs or (1 if self.scale == "paper" else cores())
-        failed = run_experiment(experiment, self.scale, self.root, seeds=self.seeds, jobs=jobs)
+        engine = self.engine_spec()
+        failed = run_experiment(experiment, self.scale, self.root, seeds=self.seeds, jobs=jobs, engine=engine)
         results = gather(experiment, self.scale, self.root, self.seeds)
         results.save(experiment.folder(self.root, self.scale) / RESULT)
         self._print_claims(experiment)

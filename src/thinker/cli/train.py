@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thinker.cli.engine import EngineOptions
 from thinker.cli.options import RUNS, with_settings
 
 if TYPE_CHECKING:
     from thinker.runs.settings import RunSettings
 
 
-@dataclass(frozen=True)
-class TrainOptions:
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(EngineOptions):
     """Train an agent with the settings of a preset. Run the same command again to resume exactly where it stopped."""
 
     run: str | None = None
@@ -42,7 +43,15 @@ def _train(preset_name: str, options: TrainOptions, settings: RunSettings) -> No
 
         check_installed()
         loggers.append(lambda folder: WandbLogger(name, folder, settings.to_dict()))
-    summary = train(settings, options.root, name, preset=preset_name, fresh=options.fresh, loggers=loggers)
+    summary = train(
+        settings,
+        options.root,
+        name,
+        preset=preset_name,
+        fresh=options.fresh,
+        loggers=loggers,
+        engine=options.engine_spec(),
+    )
     _report(name, options.root, summary, searches=settings.agent.acts_in() == "augmented")
 
 

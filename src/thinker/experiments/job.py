@@ -1,11 +1,12 @@
 """The process of one job: trains a run of an experiment, or resumes it, and measures it.
 
-python -m thinker.experiments.job MODULE SCALE VARIANT SEED FOLDER
+python -m thinker.experiments.job MODULE SCALE VARIANT SEED FOLDER ENGINE
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from thinker.errors import UserError
 from thinker.experiments.experiment import Experiment, Job, Scale
 from thinker.experiments.provenance import provenance
 from thinker.experiments.results import PROVENANCE
+from thinker.runs.engines.engine import EngineSpec
+from thinker.runs.engines.specs import engine_from_dict
 from thinker.runs.folder import RunFolder, RunLockedError, write_json
 from thinker.runs.load import load_run
 from thinker.runs.train import InterruptedRunError, train
@@ -26,15 +29,15 @@ FAILED, STOPPED, LOCKED = 1, 3, 75
 """Exit codes: the run failed, was stopped and saved, or is being trained by another process."""
 
 
-def command(experiment: Experiment, scale: Scale, job: Job, folder: Path) -> list[str]:
+def command(experiment: Experiment, scale: Scale, job: Job, folder: Path, engine: EngineSpec) -> list[str]:
     """The command line of a job's process."""
-    words = (experiment.module, scale, job.variant.name, str(job.seed), str(folder))
+    words = (experiment.module, scale, job.variant.name, str(job.seed), str(folder), json.dumps(engine.describe()))
     return [sys.executable, "-m", __name__, *words]
 
 
-def do(job: Job, folder: Path) -> None:
+def do(job: Job, folder: Path, engine: EngineSpec | None = None) -> None:
     """Train the run in ``folder`` to its end and measure what has not been measured yet."""
-    train(job.settings, folder.parent, folder.name, preset=job.variant.preset)
+    train(job.settings, folder.parent, folder.name, preset=job.variant.preset, engine=engine)
     if not (folder / PROVENANCE).exists():
         write_json(folder / PROVENANCE, provenance())
     due = [one for one in job.variant.measurements if not one.is_stored(folder)]
@@ -47,14 +50,14 @@ def do(job: Job, folder: Path) -> None:
 
 def main(words: list[str]) -> int:
     """Do the job that the command line describes; returns the exit code."""
-    module, scale, variant, seed, folder = words
+    module, scale, variant, seed, folder, engine = words
     if scale not in get_args(Scale):
         raise ValueError(f"scale {scale!r} is unknown")
     _stop_with_parent()
     experiment: Experiment = importlib.import_module(module).EXPERIMENT
     chosen = next(one for one in experiment.variants(scale) if one.name == variant)  # type: ignore[arg-type]
     try:
-        do(Job(chosen, int(seed)), Path(folder))
+        do(Job(chosen, int(seed)), Path(folder), engine_from_dict(json.loads(engine)))
     except RunLockedError as error:
         print(error, flush=True)
         return LOCKED

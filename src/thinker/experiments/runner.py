@@ -20,6 +20,8 @@ from thinker.errors import UserError
 from thinker.experiments.display import Display
 from thinker.experiments.experiment import Experiment, Job, Scale, locate
 from thinker.experiments.job import LOCKED, command
+from thinker.runs.engines.engine import EngineSpec
+from thinker.runs.engines.local import LocalSpec
 from thinker.runs.folder import list_runs
 from thinker.runs.machine import cores
 from thinker.runs.metrics import STEP, read_metrics
@@ -66,9 +68,18 @@ class JobStatus:
 
 
 def run_experiment(
-    experiment: Experiment, scale: Scale, root: Path, *, seeds: int | None = None, jobs: int = 1
+    experiment: Experiment,
+    scale: Scale,
+    root: Path,
+    *,
+    seeds: int | None = None,
+    jobs: int = 1,
+    engine: EngineSpec | None = None,
 ) -> list[JobStatus]:
-    """Train and measure all runs; ``jobs`` at a time. Returns the failed ones; raises an error if it is stopped."""
+    """Train and measure all runs; ``jobs`` at a time, each by an ``engine`` of its own.
+
+    Returns the failed ones; raises an error if it is stopped.
+    """
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: it must be at least 1")
     folder = experiment.folder(root, scale)
@@ -84,7 +95,7 @@ def run_experiment(
         else:
             job.settings.environment.check()
         statuses.append(status)
-    runner = _Runner(experiment, scale, statuses, jobs)
+    runner = _Runner(experiment, scale, statuses, jobs, engine or LocalSpec())
     with Display(f"{experiment.name} · {scale}", statuses, jobs) as display, _on_signals(runner):
         runner.run(display)
     if runner.stopping:
@@ -93,8 +104,11 @@ def run_experiment(
 
 
 class _Runner:
-    def __init__(self, experiment: Experiment, scale: Scale, statuses: list[JobStatus], jobs: int) -> None:
+    def __init__(
+        self, experiment: Experiment, scale: Scale, statuses: list[JobStatus], jobs: int, engine: EngineSpec
+    ) -> None:
         self.experiment, self.scale, self.statuses, self.jobs = experiment, scale, statuses, jobs
+        self.engine = engine
         self.stopping = False
         self._threads = max(1, cores() // jobs)
 
@@ -158,7 +172,7 @@ class _Runner:
                 continue
             with open(status.log, "ab") as log:
                 status.process = subprocess.Popen(
-                    command(self.experiment, self.scale, status.job, status.folder),
+                    command(self.experiment, self.scale, status.job, status.folder, self.engine),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -128,13 +128,21 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on: nested dicts of tensors, arrays, numbers and strings."""
         return {
-            "real_steps": self.real_steps,
-            "seconds": dict(self.seconds),
-            "core_seconds": self.core_seconds,
+            **self.counters(),
             "worker": self.worker.state_dict(),
             "learner": self.learner.state_dict() if self.learner is not None else None,
             "trainer": self.trainer.state_dict() if self.trainer is not None else None,
         }
+
+    def counters(self) -> dict[str, Any]:
+        """The part of `state_dict` that is not the state of another part."""
+        return {"real_steps": self.real_steps, "seconds": dict(self.seconds), "core_seconds": self.core_seconds}
+
+    def load_counters(self, state: dict[str, Any]) -> None:
+        """Load what `counters` saved."""
+        self.real_steps = state["real_steps"]
+        self.seconds = dict(state["seconds"])
+        self.core_seconds = state["core_seconds"]
 
     def load_weights(self, state: dict[str, Any]) -> None:
         """Load only what acting depends on from a state of `state_dict`; training cannot be continued from there."""
@@ -145,14 +153,14 @@ class Run:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from the state of a run with the same settings."""
+        if state["worker"] is None:
+            raise UserError("this run was trained by several workers; continue it with --engine ray")
         self._load_counters_and_learner(state)
         if self.trainer is not None:
             self.trainer.load_state_dict(state["trainer"])
         self.worker.load_state_dict(state["worker"])
 
     def _load_counters_and_learner(self, state: dict[str, Any]) -> None:
-        self.real_steps = state["real_steps"]
-        self.seconds = dict(state["seconds"])
-        self.core_seconds = state["core_seconds"]
+        self.load_counters(state)
         if self.learner is not None:
             self.learner.load_state_dict(state["learner"])

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,8 +17,8 @@ import numpy as np
 
 from thinker.errors import UserError
 from thinker.runs import checkpoint
-from thinker.runs.build import build_run
-from thinker.runs.engines.local import LocalEngine
+from thinker.runs.engines.engine import Engine, EngineSpec
+from thinker.runs.engines.local import LocalSpec
 from thinker.runs.evaluate import evaluate_run
 from thinker.runs.folder import RunFolder
 from thinker.runs.metrics import Logger, MetricsWriter
@@ -42,6 +42,7 @@ def train(
     preset: str = "",
     fresh: bool = False,
     loggers: Sequence[Callable[[Path], Logger]] = (),
+    engine: EngineSpec | None = None,
 ) -> dict[str, Any]:
     """Train until the end and return the summary. An interrupted run is resumed; a finished run is only reported.
 
@@ -52,14 +53,16 @@ def train(
         preset: the name of the preset that the settings are based on, stored with the run.
         fresh: start over; an old run of this name is renamed, not deleted.
         loggers: functions from the run's folder to a `Logger`, which receives every line of metrics.jsonl as well.
+        engine: where the run is computed; default: in this process. A resumed run may have another one.
     """
+    spec = LocalSpec() if engine is None else engine
     run = None
     place = RunFolder(root, name)
     if fresh or not place.config_path.exists():  # find errors before the folder is created
         settings.environment.check()
         check_held_out(settings)
-        run = build_run(settings)
-    config = {"preset": preset, "settings": settings.to_dict()}
+        run = spec.build_run(settings)
+    config = {"preset": preset, "settings": settings.to_dict(), "engine": spec.describe()}
     with place.open(config, fresh=fresh) as folder:
         summary = folder.read_summary()
         if summary is not None:
@@ -70,22 +73,33 @@ def train(
                     stacklevel=2,
                 )
             return summary
-        run = run or build_run(settings)
         saved = checkpoint.load_latest(folder.checkpoints)
-        if saved is not None:
-            run.load_state_dict(saved[1])
-        recent = RecentEpisodes(settings.num_envs, saved[1]["recent"] if saved else None)
-        resume_step = run.real_steps if saved else None
-        title = f"{name} · {settings.environment.name} · K = {settings.search.stage_length}"
-        with (
-            MetricsWriter(folder.path, resume_step, [make(folder.path) for make in loggers]) as writer,
-            Progress(settings.real_steps, title) as progress,
-            _stop_on_signal() as stop,
-        ):
-            progress.update(run.real_steps, {"phase": _phase(run)})
-            summary = _loop(LocalEngine(run), recent, folder, writer, progress, stop)
+        with closing(spec.start(run or spec.build_run(settings))) as started:
+            if saved is not None:
+                started.load_state_dict(saved[1])
+            summary = _train(started, saved and saved[1], folder, loggers)
         folder.write_summary(summary)
         return summary
+
+
+def _train(
+    engine: Engine,
+    saved: dict[str, Any] | None,
+    folder: RunFolder,
+    loggers: Sequence[Callable[[Path], Logger]],
+) -> dict[str, Any]:
+    """Train from the state ``saved``, which has been loaded, or from the start."""
+    run, settings = engine.run, engine.run.settings
+    recent = RecentEpisodes(settings.num_envs, saved["recent"] if saved else None)
+    resume_step = run.real_steps if saved else None
+    title = f"{folder.name} · {settings.environment.name} · K = {settings.search.stage_length}{engine.title}"
+    with (
+        MetricsWriter(folder.path, resume_step, [make(folder.path) for make in loggers]) as writer,
+        Progress(settings.real_steps, title) as progress,
+        _stop_on_signal() as stop,
+    ):
+        progress.update(run.real_steps, {"phase": _phase(run)})
+        return _loop(engine, recent, folder, writer, progress, stop)
 
 
 def check_held_out(settings: RunSettings) -> None:
@@ -96,7 +110,7 @@ def check_held_out(settings: RunSettings) -> None:
 
 
 def _loop(
-    engine: LocalEngine,
+    engine: Engine,
     recent: RecentEpisodes,
     folder: RunFolder,
     writer: MetricsWriter,
@@ -109,7 +123,7 @@ def _loop(
     last_checkpoint = time.monotonic()
 
     def save() -> None:
-        checkpoint.save(folder.checkpoints, run.real_steps, {**run.state_dict(), "recent": recent.state_dict()})
+        checkpoint.save(folder.checkpoints, run.real_steps, {**engine.state_dict(), "recent": recent.state_dict()})
 
     while not run.finished:
         try:
@@ -125,6 +139,7 @@ def _loop(
         every = settings.evaluation.every
         if every and run.real_steps // every > last_evaluation and not run.finished:
             last_evaluation = run.real_steps // every
+            engine.update_run()
             writer.write(run.real_steps, {**evaluate_run(run).metrics(), **_speed(run)})
         if stop.is_set() or time.monotonic() - last_checkpoint > 60 * settings.checkpoint_minutes:
             save()
@@ -135,6 +150,7 @@ def _loop(
             )
     save()
     training_minutes = run.wall_seconds / 60
+    engine.update_run()
     final = evaluate_run(run)
     writer.write(run.real_steps, {**final.metrics(), **_speed(run)})
     interval = final.success_interval()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -187,9 +188,12 @@ class ModelTrainer:
         self.replay.add(transition)
         self.collected_transitions += int(transition.valid.sum())
 
-    def abandon_episodes(self) -> None:
-        """Call this when a reset cuts off all running episodes: the next real step starts new ones."""
-        self.replay.abandon_episodes()
+    def abandon_episodes(self, rows: np.ndarray | None = None) -> None:
+        """Call this when a reset cuts off the running episodes of the environments ``rows`` (indices; default: all).
+
+        Their next real step starts new ones.
+        """
+        self.replay.abandon_episodes(rows)
 
     def train(self, *, publish: bool = True) -> dict[str, float]:
         """Train on the batches that are due and return the latest `metrics`; see `publish`."""

@@ -11,17 +11,37 @@ from __future__ import annotations
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 from thinker.augmented import EndedEpisodes
+from thinker.runs.build import build_run
 from thinker.runs.engines.trainer_process import RemoteTrainer, TrainerProcess
 from thinker.runs.run import Run
+from thinker.runs.settings import RunSettings
 from thinker.world_model.trainer import ModelTrainer
 
 Trainer = ModelTrainer | RemoteTrainer
 
 
+@dataclass(frozen=True)
+class LocalSpec:
+    """The local engine has no settings of its own: its threads are the run's."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "local"}
+
+    def build_run(self, settings: RunSettings) -> Run:
+        return build_run(settings)
+
+    def start(self, run: Run) -> LocalEngine:
+        return LocalEngine(run)
+
+
 class LocalEngine:
     """Advances the parts of ``run``."""
+
+    title = ""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -48,6 +68,20 @@ class LocalEngine:
             result = self._train(trainer)
         self.run.core_seconds += self._core_seconds() - start
         return result
+
+    def update_run(self) -> None:
+        """See `Engine`; the run's own networks are trained."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Engine`."""
+        return self.run.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Engine`; the run continues exactly."""
+        self.run.load_state_dict(state)
+
+    def close(self) -> None:
+        """See `Engine`; the process of the trainer ends with this object."""
 
     def _move_trainer(self, process: TrainerProcess) -> None:
         """Let ``process`` train the model, or the second thread as before if the model cannot be moved there."""
@@ -113,15 +147,15 @@ class LocalEngine:
         run.seconds["act"] += acted - start
         run.seconds["wait"] += trained - acted
         run.seconds["model"] += trained - acted
-        return experience.episodes, _with_model_prefix(metrics)
+        return experience.episodes, with_model_prefix(metrics)
 
     def _train_model(self, trainer: Trainer) -> dict[str, float]:
         start = time.perf_counter()
         metrics = trainer.train(publish=False)
         self.run.seconds["model"] += time.perf_counter() - start
-        return _with_model_prefix(metrics)
+        return with_model_prefix(metrics)
 
 
-def _with_model_prefix(metrics: dict[str, float]) -> dict[str, float]:
+def with_model_prefix(metrics: dict[str, float]) -> dict[str, float]:
     """Rename the model's losses, so that they differ from those of the agent."""
     return {name.replace("loss/", "loss/model_"): value for name, value in metrics.items()}
