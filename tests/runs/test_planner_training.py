@@ -31,7 +31,13 @@ from thinker.world_model.spec import (
     SimulatorSpec,
 )
 
-PRESETS = ["sokoban-muzero", "sokoban-muzero-board", "sokoban-muzero-simulator", "sokoban-gumbel", "sokoban-gumbel-board"]
+PRESETS = [
+    "sokoban-muzero",
+    "sokoban-muzero-board",
+    "sokoban-muzero-simulator",
+    "sokoban-gumbel",
+    "sokoban-gumbel-board",
+]
 
 
 def with_model(name: str, spec: type[LearnedSpec], **changes: Any) -> RunSettings:
