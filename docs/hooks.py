@@ -45,8 +45,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     _section(config.nav, "API reference").extend(
         {heading: f"reference/{name}.md"} for name, heading in REFERENCE.items()
     )
-    if Path(config.docs_dir, "scaling.md").exists():
-        _section(config.nav, "Guides").append("scaling.md")
     return config
 
 
