@@ -105,4 +105,4 @@ class CategoricalHead(Head):
         distance = 2 * self.limit / (self.outputs - 1)
         position = transform(value).clamp(-self.limit, self.limit) / distance + self.outputs // 2
         lower = position.floor().clamp(0, self.outputs - 2)
-        return lower.long(), position - lower
+        return lower.long(), (position - lower).clamp(0, 1)  # rounding may lead out of the range
