@@ -139,7 +139,8 @@ def sokoban_resnet() -> RunSettings:
 def sokoban_vin() -> RunSettings:
     """A value iteration network on the levels of `sokoban-quick`, without a model."""
     return dataclasses.replace(
-        sokoban_raw(), agent=VINSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95)
+        sokoban_raw(),
+        agent=VINSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95, learning_rate=3e-3),
     )
 
 
