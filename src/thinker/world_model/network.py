@@ -98,7 +98,7 @@ class TrainableNetwork(nn.Module, ABC):
 
     def predict_values(self, batch: SequenceBatch) -> Predictions:
         """The value-policy half's predictions alone; only if the network is ``separable``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no value-policy half that can be trained alone")
 
     @abstractmethod
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
