@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -73,6 +74,8 @@ class GuezResNet(RealStateNetwork):
             for layer in self.body:
                 if isinstance(layer, _Shortcut):
                     layer.convolution.weight.mul_(RESIDUAL_SCALE)
+                else:
+                    layer.weight.mul_(math.sqrt(0.5))  # there is no ReLU before it that halves its input
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, state: Tensor, given: AgentInput, memory: Memory) -> tuple[Tensor, Memory]:

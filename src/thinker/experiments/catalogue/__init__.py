@@ -17,6 +17,7 @@ from thinker.experiments.catalogue import (
     policy_improvement,
     stage_length,
     thinking_time,
+    two_boxes,
 )
 from thinker.experiments.experiment import Experiment
 
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
     for module in (
         baselines,
+        two_boxes,
         thinking_time,
         stage_length,
         models,
