@@ -213,3 +213,12 @@ def test_the_convolution_keeps_the_size_with_the_additional_zeros_at_the_end(ker
 def test_what_does_not_work_is_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+def test_a_deep_residual_network_starts_with_features_of_the_size_of_its_input():
+    torch.manual_seed(0)
+    network = GuezResNet(spaces.Box(0, 1, (8, 8, 8), np.uint8), 5)
+    state = torch.eye(8)[torch.randint(8, (16, 8, 8))].permute(0, 3, 1, 2)
+    with torch.no_grad():
+        size = network.body(state).square().mean().sqrt() / state.square().mean().sqrt()
+    assert 1 / 3 < size < 3

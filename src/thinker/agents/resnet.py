@@ -74,7 +74,7 @@ class GuezResNet(RealStateNetwork):
             for layer in self.body:
                 if isinstance(layer, _Shortcut):
                     layer.convolution.weight.mul_(RESIDUAL_SCALE)
-                else:
+                elif isinstance(layer, nn.Conv2d):
                     layer.weight.mul_(math.sqrt(0.5))  # there is no ReLU before it that halves its input
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

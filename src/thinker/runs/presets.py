@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from thinker.agents import (
@@ -52,6 +52,13 @@ BOARD_TRAINING = dataclasses.replace(
     state_reward_interval=4,  # random play has taught it nearly everything
 )
 """The same for `BoardModelSpec`."""
+RAW_LEARNER: Mapping[str, Any] = {
+    "unroll_stages": 20,
+    "batch_size": 16,
+    "trace_decay": 0.95,
+    "real_entropy_cost": 2e-2,
+}
+"""What the learners of all agents in the raw MDP of small boards have in common."""
 MUZERO_TRAINING = dataclasses.replace(
     SEQUENCE_TRAINING,
     # Without predicted states, rare rewards alone teach the dynamics: more updates, and more of them on surprises.
@@ -118,30 +125,25 @@ def sokoban_raw() -> RunSettings:
         annealing_steps=None,
         search=SearchSettings(stage_length=1, discount=0.93),
         model=NoModelSpec(),
-        agent=RawAgentSpec(
-            network_size="board", learning_rate=3e-3, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
-        ),
+        agent=RawAgentSpec(network_size="board", learning_rate=3e-3, epochs=3, **RAW_LEARNER),
     )
 
 
 def sokoban_drc() -> RunSettings:
     """DRC(3, 3) on the levels of `sokoban-quick`, without a model."""
-    agent = DRCSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95, learning_rate=4e-4)
+    agent = DRCSpec(learning_rate=1e-3, epochs=1, **RAW_LEARNER)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
 def sokoban_resnet() -> RunSettings:
     """The residual network of DRC's authors on the levels of `sokoban-quick`, without a model."""
-    agent = ResNetSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95, learning_rate=4e-4)
+    agent = ResNetSpec(learning_rate=1e-3, epochs=1, **RAW_LEARNER)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
 def sokoban_vin() -> RunSettings:
     """A value iteration network on the levels of `sokoban-quick`, without a model."""
-    return dataclasses.replace(
-        sokoban_raw(),
-        agent=VINSpec(unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95, learning_rate=3e-3),
-    )
+    return dataclasses.replace(sokoban_raw(), agent=VINSpec(learning_rate=3e-3, epochs=3, **RAW_LEARNER))
 
 
 def sokoban_i2a() -> RunSettings:
@@ -151,15 +153,13 @@ def sokoban_i2a() -> RunSettings:
         sokoban_raw(),
         exploration_steps=12_000,  # of random play, which teaches the model nearly everything
         model=BoardModelSpec(training=training, replay_capacity=20_000, augmentation="symmetries"),
-        agent=I2ASpec(
-            network_size="board", rollout_width=64, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
-        ),
+        agent=I2ASpec(network_size="board", rollout_width=64, learning_rate=3e-3, epochs=3, **RAW_LEARNER),
     )
 
 
 def sokoban_atreec() -> RunSettings:
     """ATreeC on the levels of `sokoban-quick`: the actor-critic of `sokoban-raw` with a tree inside its network."""
-    agent = ATreeCSpec(network_size="board", unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95)
+    agent = ATreeCSpec(network_size="board", learning_rate=1e-3, epochs=3, **RAW_LEARNER)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
