@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     caption=CAPTION,
     claims=CLAIMS,
     notes=(
-        "7×7 boards with two boxes, 80,000 frames (paper scale: a million), against 10×10 boards with four boxes and "
+        "7×7 boards with two boxes, 100,000 frames (paper scale: a million), against 10×10 boards with four boxes and "
         f"5e7 frames in the paper. {NOTES}"
     ),
 )
