@@ -14,6 +14,7 @@ from thinker.agents.network import AgentInput, Memory
 from thinker.agents.real_state import RealStateNetwork, RealStateSpec, SameConv2d, at_least_one
 from thinker.agents.settings import check_choice
 from thinker.interfaces import BoardStructure
+from thinker.nn.blocks import pass_on
 from thinker.nn.conv_lstm import ConvLSTM, OutputGate, Pooling
 
 Readout = Literal["sum", "concatenation"]
@@ -65,6 +66,9 @@ class DRCNetwork(RealStateNetwork):
         for layer in (*self.encoder, self.linear):  # LeCun's initialisation
             nn.init.normal_(layer.weight, std=1 / math.sqrt(layer.weight[0].numel()))
             nn.init.zeros_(layer.bias)
+        for layer in self.encoder:
+            if isinstance(layer, SameConv2d):
+                pass_on(layer)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def initial_memory(self, batch: int) -> Memory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,7 +14,7 @@ from thinker.agents.real_state import RealStateNetwork, RealStateSpec, SameConv2
 from thinker.agents.settings import check_choice
 from thinker.errors import UserError
 from thinker.interfaces import BoardStructure
-from thinker.nn.blocks import Layers, initialise, one_hot_action, residual_blocks
+from thinker.nn.blocks import Layers, initialise, one_hot_action, pass_on, residual_blocks
 
 ResNetName = Literal["guez", "impala-deep"]
 FEATURES = 256
@@ -74,8 +73,8 @@ class GuezResNet(RealStateNetwork):
             for layer in self.body:
                 if isinstance(layer, _Shortcut):
                     layer.convolution.weight.mul_(RESIDUAL_SCALE)
-                elif isinstance(layer, nn.Conv2d):
-                    layer.weight.mul_(math.sqrt(0.5))  # there is no ReLU before it that halves its input
+                elif isinstance(layer, SameConv2d):
+                    pass_on(layer)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, state: Tensor, given: AgentInput, memory: Memory) -> tuple[Tensor, Memory]:

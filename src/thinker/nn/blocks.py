@@ -225,6 +225,20 @@ RESIDUAL_SCALE = 0.3
 """Scale of the initial weights of layers whose output is added to a shortcut, relative to other layers."""
 
 
+def pass_on(convolution: nn.Conv2d) -> None:
+    """Initialise a convolution with no nonlinearity before it: it mixes channels, orthogonally, but not squares.
+
+    This is the delta-orthogonal initialisation of Xiao et al. (2018). With random weights everywhere, a few such layers
+    in a row would blur a board until nobody could tell where the player is.
+    """
+    height, width = convolution.kernel_size
+    with torch.no_grad():
+        convolution.weight.zero_()
+        nn.init.orthogonal_(convolution.weight[:, :, (height - 1) // 2, (width - 1) // 2])
+        if convolution.bias is not None:
+            convolution.bias.zero_()
+
+
 def initialise(module: nn.Module) -> None:
     """Initialise weights so that activations keep their scale from layer to layer; layers that are zero stay zero.
 
