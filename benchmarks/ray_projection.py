@@ -47,6 +47,7 @@ class Costs:
     message: float  # bytes from a worker to the learners
     weights: float  # bytes of all weights, which each worker receives once for every unroll
     unroll: int  # frames of a worker's unroll
+    stored: float  # bytes in the replay
 
     def seconds(self, workers: int, speedup: float, bandwidth: float) -> dict[str, float]:
         """Seconds of each part per frame, if it was alone."""
@@ -98,7 +99,8 @@ def measure(settings: RunSettings, num_envs: int, stages: int, batch_size: int) 
     frames = experience.episodes.real_steps
     weights = sum(pack(network.state_dict()).nbytes for network in run.networks().values())
     per_frame = training.replay_ratio / batch
-    return Costs(act / frames, learn / frames, trained * per_frame, message / frames, float(weights), unroll)
+    stored = trainer.replay.nbytes / model.replay_capacity
+    return Costs(act / frames, learn / frames, trained * per_frame, message / frames, float(weights), unroll, stored)
 
 
 def report(name: str, costs: Costs, gigabits: float) -> None:

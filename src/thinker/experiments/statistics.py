@@ -55,8 +55,13 @@ def difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquar
 
 def paired_difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
     """The same for two scores of the same runs, which are resampled together."""
-    both = np.stack((_checked(first), _checked(second)), 2)  # [runs, tasks, 2]
-    return _interval(lambda x: _aggregate(x[..., 0], by) - _aggregate(x[..., 1], by), both)
+    first, second = _checked(first), _checked(second)
+    runs, tasks = np.indices(first.shape)  # the runs are resampled, not their scores, which rliable would do separately
+
+    def function(drawn: np.ndarray) -> Any:
+        return _aggregate(first[drawn, tasks], by) - _aggregate(second[drawn, tasks], by)
+
+    return _interval(function, runs)
 
 
 def ratio(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:

@@ -24,7 +24,13 @@ STEPS = 400_000
 """Real steps of a run at laptop scale, of four frames each."""
 THINKER, RAW = "thinker", "raw"
 UNIT = "human-normalised score"
-TINY = {"num_envs": 2, "environment.size": 16, "environment.max_frames": 250, "agent.batch_size": 2}
+TINY = {
+    "real_steps": 160,
+    "num_envs": 2,
+    "environment.size": 16,
+    "environment.max_frames": 160,
+    "agent.batch_size": 2,
+}
 
 
 def published() -> dict[str, dict[str, float | None]]:
