@@ -12,6 +12,7 @@ All times are CPU time of one thread.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.ray_projection import Costs, measure
+from benchmarks.ray_projection import Phases, measured_phases
 from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.minatar import MinAtarSpec
 from thinker.interfaces import NO_ACTION, RealTransition, WorldModel
@@ -31,6 +32,7 @@ from thinker.runs.presets import BOARD_TRAINING, SEQUENCE_TRAINING, preset
 from thinker.world_model import BoardModelSpec, DualModelSpec
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.build import build_dual
+from thinker.world_model.replay import Replay
 from thinker.world_model.spec import ModelSpec
 
 STEPS, NUM_ENVS = 5, 32
@@ -144,36 +146,53 @@ def project(num_envs: int, stages: int, batch_size: int) -> None:
     with FlopCounterMode(display=False) as counter:
         _train(network, _batch(NETWORKS["paper-stacked"], 1, 4))
     flops = counter.get_total_flops() / STEPS
-    found = measure(settings, num_envs, stages, batch_size)
+    run, experience, phases = measured_phases(settings, num_envs, stages, batch_size)
     sizes = f"{num_envs} environments, {stages} stages, batches of {batch_size} sequences"
     print(f"atari, K = {settings.search.stage_length}: measured on one core, {sizes}")
-    unroll = settings.num_envs * agent.unroll_stages
-    print("\n".join(projection(found, flops * model.training.replay_ratio, unroll, model.replay_capacity)))
+    print("\n".join(projection(phases, flops * model.training.replay_ratio)))
+    replay = Replay(
+        model.replay_capacity,  # its pages are never touched, so this takes no memory
+        num_envs=settings.num_envs,
+        observation_space=NETWORKS["paper-stacked"],
+        num_actions=18,
+        discount=settings.search.discount,
+        frame_stack=4,
+    )
+    unroll = _nbytes(experience.trajectory.read()) * settings.num_envs * agent.unroll_stages / (num_envs * stages)
+    weights = sum(_nbytes(network.state_dict()) for network in run.networks().values())
+    print(
+        f"memory, from the sizes of its parts at the preset's settings: replay {replay.nbytes / GIB:.1f} GiB, an "
+        f"unroll {unroll / GIB:.1f} GiB, weights with gradients, moments and a copy {5 * weights / GIB:.1f} GiB"
+    )
 
 
-def projection(found: Costs, flops: float, unroll: int, capacity: int) -> list[str]:
-    """What follows from the costs of a real step.
-
-    ``flops``: operations of the model's training for each real step; ``unroll``: real steps that the agent learns from
-    at a time; ``capacity``: transitions in the replay.
-    """
-    phases = {"acting": found.act, "agent's training": found.agent, "model's training": found.model}
-    total, steps = sum(phases.values()), FRAMES // ACTION_REPEAT
-    core = flops / found.model
+def projection(phases: Phases, flops: float) -> list[str]:
+    """What follows from the seconds of a real step; ``flops`` are the operations of the model's training for it."""
+    parts = {"acting": phases.act, "agent's training": phases.agent, "model's training": phases.model}
+    total, steps = sum(parts.values()), FRAMES // ACTION_REPEAT
+    core = flops / phases.model
     speedup = REACHED * GPU_FLOPS / core
+    gpu = f"if an {GPU} reaches {REACHED:.0%} of the {GPU_FLOPS / 1e12:.1f} TFLOP/s of its data sheet (float32)"
     return [
-        *(f"  {name:<17} {1e3 * one:8.1f} ms a real step, {one / total:4.0%}" for name, one in phases.items()),
+        *(f"  {name:<17} {1e3 * one:8.1f} ms a real step, {one / total:4.0%}" for name, one in parts.items()),
         f"  together          {1 / total:8.2f} real steps/s, {ACTION_REPEAT / total:.2f} frames/s",
-        "memory, from the sizes of its parts at the preset's settings",
-        f"  replay {found.stored * capacity / GIB:.1f} GiB, an unroll {found.message * unroll / GIB:.1f} GiB, weights "
-        f"with gradients, moments and a copy {5 * found.weights / GIB:.1f} GiB",
         f"PROJECTION, not a measurement: {FRAMES:,} frames are {steps:,} real steps",
         f"  {total * steps / DAY / 365:.1f} core-years on cores like this one",
-        f"  model's training takes {flops / 1e9:.0f} GFLOP a real step, of which this core does {core / 1e9:.0f} a second",
-        f"  if an {GPU} reaches {REACHED:.0%} of {GPU_FLOPS / 1e12:.1f} TFLOP/s (data sheet, float32), it is as fast as "
-        f"{speedup:.0f} cores:",
+        f"  model's training takes {flops / 1e9:.0f} GFLOP a real step; this core does {core / 1e9:.0f} GFLOP/s",
+        f"  {gpu}, it is as fast as {speedup:.0f} cores:",
         f"  {total * steps / DAY / speedup:.0f} GPU-days, if nothing waits for the emulator",
     ]
+
+
+def _nbytes(value: Any) -> int:
+    """The memory of all tensors inside of ``value``."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(_nbytes(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_nbytes(one) for one in value)
+    return sum(_nbytes(one) for one in vars(value).values()) if dataclasses.is_dataclass(value) else 0
 
 
 def timed(call: Callable[[], Any], repeat: int = 1) -> float:
