@@ -270,6 +270,7 @@ def test_one_game_is_trained_measured_and_reported(name, tmp_path, monkeypatch):
     thinker, raw = results.runs
     assert [thinker.game, raw.game] == ["freeway"] * 2
     assert set(thinker.measurements) == {"agent", "base-policy"}
+    assert set(raw.measurements) == ({"agent", "random-play"} if name == "minatar" else {"agent"})
     assert "--environment.game freeway" in thinker.command
     results.save(experiment.folder(root, "tiny") / RESULT)
     written = {path: path.stat().st_mtime_ns for path in root.rglob("*.safetensors")}

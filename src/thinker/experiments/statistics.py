@@ -56,7 +56,10 @@ def difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquar
 def paired_difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
     """The same for two scores of the same runs, which are resampled together."""
     first, second = _checked(first), _checked(second)
-    runs, tasks = np.indices(first.shape)  # the runs are resampled, not their scores, which rliable would do separately
+    runs = np.arange(len(first))[:, None].repeat(
+        first.shape[1], 1
+    )  # these are resampled: rliable would separate scores
+    tasks = np.arange(first.shape[1])
 
     def function(drawn: np.ndarray) -> Any:
         return _aggregate(first[drawn, tasks], by) - _aggregate(second[drawn, tasks], by)
