@@ -36,10 +36,10 @@ def describe(
 
 
 def _needs(experiment: Experiment, scale: Scale) -> str:
-    """What is missing to run it here."""
+    """What is missing to run it here; of several games, the first is tried."""
     missing = set()
-    environments = [variant.settings(0).environment for variant in experiment.variants_by_game(scale)]
-    for environment in dict.fromkeys(environments):
+    variants = experiment.variants_by_game(scale)
+    for environment in dict.fromkeys(one.settings(0).environment for one in variants if one.game == variants[0].game):
         try:
             environment.check()
         except UserError as error:
