@@ -62,8 +62,8 @@ def game_claims(thinker: str, raw: str, normalise: Normalise) -> tuple[Claim, ..
 def draw_games(results: Results, figure: Figure, normalise: Normalise, by: Aggregate, unit: str) -> None:
     """A learning curve for each game, that of the normalised scores of all, and their aggregates after training."""
     panels = len(results.games) + 2
-    columns = min(panels, max(3, math.ceil(math.sqrt(panels))))
-    rows = math.ceil(panels / columns)
+    rows = math.ceil(panels / max(4, math.ceil(math.sqrt(panels))))
+    columns = math.ceil(panels / rows)
     figure.set_size_inches(_PANEL[0] * columns, _PANEL[1] * rows + 0.4)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, game in zip(axes, results.games):
