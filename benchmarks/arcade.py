@@ -2,14 +2,17 @@
 
     python -m benchmarks.arcade models --game breakout --model board    # or dual
     python -m benchmarks.arcade costs                                   # CPU time of the networks, of a step
+    python -m benchmarks.arcade projection                              # of the paper's 200 million frames
 
 "models" trains on random play and asks for 1 to 5 steps of other random play; a board counts as right only if every
-square is. All times are CPU time of one thread.
+square is. "projection" measures a few steps of the preset atari by phase and calculates what the whole run would take.
+All times are CPU time of one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,15 +21,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.ray_projection import Phases, measured_phases
 from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.minatar import MinAtarSpec
 from thinker.interfaces import NO_ACTION, RealTransition, WorldModel
 from thinker.runs.build import build_model
-from thinker.runs.presets import BOARD_TRAINING, SEQUENCE_TRAINING
+from thinker.runs.presets import BOARD_TRAINING, SEQUENCE_TRAINING, preset
 from thinker.world_model import BoardModelSpec, DualModelSpec
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.build import build_dual
+from thinker.world_model.replay import Replay
 from thinker.world_model.spec import ModelSpec
 
 STEPS, NUM_ENVS = 5, 32
@@ -38,6 +44,12 @@ NETWORKS = {
     "paper-stacked": gym.spaces.Box(0, 255, (12, 80, 80), np.uint8),
     "image-small-stacked": gym.spaces.Box(0, 255, (4, 48, 48), np.uint8),
 }
+FRAMES, ACTION_REPEAT = 200_000_000, 4
+"""Of the emulator in the paper's runs, and in a real step."""
+GPU, GPU_FLOPS, REACHED = "NVIDIA A100", 19.5e12, 0.3
+"""Float32 operations per second without tensor cores, from its data sheet; and the part of them that convolutions are
+assumed to reach."""
+DAY, GIB = 86_400, 2**30
 
 
 def random_play(envs: gym.vector.VectorEnv, steps: int, seed: int) -> list[RealTransition]:
@@ -125,6 +137,64 @@ def costs() -> None:
     print(f"Atari: {timed(lambda: env.step(0), repeat=20) * 1e3:.2f} ms for a real step")
 
 
+def project(num_envs: int, stages: int, batch_size: int) -> None:
+    """Measure the phases of the preset atari, and print what its whole run would take."""
+    settings = preset("atari")
+    model: Any = settings.model
+    agent: Any = settings.agent
+    network = build_dual(NETWORKS["paper-stacked"], 4, size="paper-stacked")
+    with FlopCounterMode(display=False) as counter:
+        _train(network, _batch(NETWORKS["paper-stacked"], 1, 4))
+    flops = counter.get_total_flops() / STEPS
+    run, experience, phases = measured_phases(settings, num_envs, stages, batch_size)
+    sizes = f"{num_envs} environments, {stages} stages, batches of {batch_size} sequences"
+    print(f"atari, K = {settings.search.stage_length}: measured on one core, {sizes}")
+    print("\n".join(projection(phases, flops * model.training.replay_ratio)))
+    replay = Replay(
+        model.replay_capacity,  # its pages are never touched, so this takes no memory
+        num_envs=settings.num_envs,
+        observation_space=NETWORKS["paper-stacked"],
+        num_actions=18,
+        discount=settings.search.discount,
+        frame_stack=4,
+    )
+    unroll = _nbytes(experience.trajectory.read()) * settings.num_envs * agent.unroll_stages / (num_envs * stages)
+    weights = sum(_nbytes(network.state_dict()) for network in run.networks().values())
+    print(
+        f"memory, from the sizes of its parts at the preset's settings: replay {replay.nbytes / GIB:.1f} GiB, an "
+        f"unroll {unroll / GIB:.1f} GiB, weights with gradients, moments and a copy {5 * weights / GIB:.1f} GiB"
+    )
+
+
+def projection(phases: Phases, flops: float) -> list[str]:
+    """What follows from the seconds of a real step; ``flops`` are the operations of the model's training for it."""
+    parts = {"acting": phases.act, "agent's training": phases.agent, "model's training": phases.model}
+    total, steps = sum(parts.values()), FRAMES // ACTION_REPEAT
+    core = flops / phases.model
+    speedup = REACHED * GPU_FLOPS / core
+    gpu = f"if an {GPU} reaches {REACHED:.0%} of the {GPU_FLOPS / 1e12:.1f} TFLOP/s of its data sheet (float32)"
+    return [
+        *(f"  {name:<17} {1e3 * one:8.1f} ms a real step, {one / total:4.0%}" for name, one in parts.items()),
+        f"  together          {1 / total:8.2f} real steps/s, {ACTION_REPEAT / total:.2f} frames/s",
+        f"PROJECTION, not a measurement: {FRAMES:,} frames are {steps:,} real steps",
+        f"  {total * steps / DAY / 365:.1f} core-years on cores like this one",
+        f"  model's training takes {flops / 1e9:.0f} GFLOP a real step; this core does {core / 1e9:.0f} GFLOP/s",
+        f"  {gpu}, it is as fast as {speedup:.0f} cores:",
+        f"  {total * steps / DAY / speedup:.0f} GPU-days, if nothing waits for the emulator",
+    ]
+
+
+def _nbytes(value: Any) -> int:
+    """The memory of all tensors inside of ``value``."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(_nbytes(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_nbytes(one) for one in value)
+    return sum(_nbytes(one) for one in vars(value).values()) if dataclasses.is_dataclass(value) else 0
+
+
 def timed(call: Callable[[], Any], repeat: int = 1) -> float:
     """The shortest CPU time of a call, in seconds."""
     best = float("inf")
@@ -166,6 +236,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("costs")
+    whole = commands.add_parser("projection")
+    whole.add_argument("--num-envs", type=int, default=8, help="environments (default 8)")
+    whole.add_argument("--stages", type=int, default=2, help="stages of an unroll (default 2)")
+    whole.add_argument("--batch-size", type=int, default=32, help="sequences of a model's batch (default 32)")
     models = commands.add_parser("models")
     models.add_argument("--game", default="breakout")
     models.add_argument("--model", choices=tuple(MODELS), default="board")
@@ -176,6 +250,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.command == "costs":
         costs()
+    elif given.command == "projection":
+        project(given.num_envs, given.stages, given.batch_size)
     else:
         compare_models(given.game, given.model, given.collected, given.trained, given.sticky)
 

@@ -89,7 +89,7 @@ def main() -> None:
     saved: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"variants": {}}
     known: dict[str, dict[str, float]] = {}
     for experiment in [EXPERIMENTS[name] for name in options.names or EXPERIMENTS]:
-        for variant in experiment.variants("laptop"):
+        for variant in experiment.variants_by_game("laptop"):
             name, same = key(experiment, variant), comparable(variant)
             if name in saved["variants"] and not options.again:
                 known.setdefault(same, saved["variants"][name])

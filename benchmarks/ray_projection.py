@@ -26,15 +26,25 @@ from typing import Any
 import torch
 
 from thinker.runs.build import build_run
-from thinker.runs.engines.ray.message import pack
 from thinker.runs.presets import preset
+from thinker.runs.run import Run
 from thinker.runs.settings import RunSettings
+from thinker.runs.worker import Experience
 from thinker.world_model.spec import LearnedSpec
 from thinker.world_model.trainer import ModelTrainer
 
 WORKERS = (1, 8, 32, 128)
 SPEEDUPS = (1, 10, 50)
 GIGABIT = 1e9 / 8
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of computing for one frame, a real step of one environment."""
+
+    act: float
+    agent: float  # to learn from it
+    model: float  # to train on it, as often as the replay ratio says
 
 
 @dataclass(frozen=True)
@@ -60,9 +70,22 @@ class Costs:
 
 
 def measure(settings: RunSettings, num_envs: int, stages: int, batch_size: int) -> Costs:
-    """Measure all parts on one core."""
-    torch.set_num_threads(1)
+    """Measure all parts on one core, and the messages of Ray's workers."""
+    from thinker.runs.engines.ray.message import pack
+
+    run, experience, phases = measured_phases(settings, num_envs, stages, batch_size)
+    message = pack(experience.trajectory).nbytes + pack(experience.transitions).nbytes
+    weights = sum(pack(network.state_dict()).nbytes for network in run.networks().values())
     unroll = num_envs * settings.agent.unroll_stages  # type: ignore[attr-defined]
+    sent = message / experience.episodes.real_steps
+    return Costs(phases.act, phases.agent, phases.model, sent, float(weights), unroll)
+
+
+def measured_phases(
+    settings: RunSettings, num_envs: int, stages: int, batch_size: int
+) -> tuple[Run, Experience, Phases]:
+    """Measure acting and both kinds of training on one core; also returns the run, and what it collected."""
+    torch.set_num_threads(1)
     agent: Any = dataclasses.replace(settings.agent, unroll_stages=stages)  # type: ignore[type-var]
     settings = dataclasses.replace(settings, num_envs=num_envs, threads=1, device="cpu", agent=agent)
     if not isinstance(settings.model, LearnedSpec):
@@ -88,7 +111,6 @@ def measure(settings: RunSettings, num_envs: int, stages: int, batch_size: int) 
     start = time.process_time()
     experience = run.worker.collect()
     act = time.process_time() - start
-    message = pack(experience.trajectory).nbytes + pack(experience.transitions).nbytes
     start = time.process_time()
     run.learner.learn(experience.trajectory, 0.0)
     learn = time.process_time() - start
@@ -96,9 +118,8 @@ def measure(settings: RunSettings, num_envs: int, stages: int, batch_size: int) 
     trainer.train_more(batch)
     trained = time.process_time() - start
     frames = experience.episodes.real_steps
-    weights = sum(pack(network.state_dict()).nbytes for network in run.networks().values())
     per_frame = training.replay_ratio / batch
-    return Costs(act / frames, learn / frames, trained * per_frame, message / frames, float(weights), unroll)
+    return run, experience, Phases(act / frames, learn / frames, trained * per_frame)
 
 
 def report(name: str, costs: Costs, gigabits: float) -> None:

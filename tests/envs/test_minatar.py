@@ -149,7 +149,10 @@ def test_planes_are_drawn_in_their_colours():
     env = MinAtarEnv("breakout")
     observation, _ = env.reset(seed=0)
     colours = env.metadata["plane_colours"]
-    store = FrameStore(env.observation_space, plane_colours=colours)
+    names = env.metadata["plane_names"]
+    store = FrameStore(env.observation_space, plane_colours=colours, plane_names=names)
+    assert store.view.colours == {"paddle": "#f0f0f0", "ball": "#e65541", "trail": "#5f5f6e", "brick": "#ebbe46"}
+    assert FrameStore(env.observation_space, plane_colours=colours, plane_names=names[1:]).view.colours is None
     assert (store.view.kind, store.view.height, store.view.width) == ("image", 80, 80)
     picture = np.asarray(store._picture(observation))
     for y, x in [(9, int(observation[0, 9].argmax())), (1, 5), (5, 5)]:  # paddle, brick, nothing

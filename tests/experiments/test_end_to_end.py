@@ -104,6 +104,12 @@ def test_at_paper_scale_the_list_says_that_levels_are_missing(tmp_path, capsys, 
         (["depth", "--report"], "there are no runs in"),
         (["depth", "--jobs", "-1"], "--jobs -1: it must be at least 1"),
         (["depth", "--seeds", "0"], "--seeds 0: it must be at least 1"),
+        (["depth", "--games", "pong"], "--games pong: depth has no games to choose from; leave the option out"),
+        (
+            ["atari", "--games", "pong", "breakot"],
+            "there is no game 'breakot'; did you mean breakout? games are alien,",
+        ),
+        (["minatar", "--games", "pong"], "there is no game 'pong'; games are asterix, breakout,"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_trained(words, message, tmp_path, monkeypatch, capsys):

@@ -10,7 +10,7 @@ import torch
 
 from tests.fakes import FakeModel, Witness, random_episodes
 from thinker.augmented import ROOT, ThinkerEnv, collect
-from thinker.planners import BasePolicy
+from thinker.planners import BasePolicy, RandomPlay
 
 NUM_ACTIONS = 3
 
@@ -170,3 +170,18 @@ def test_a_model_that_knows_the_way_is_followed_to_the_end():
     collect(env, actor, 40)
     for told in witness.transitions:
         np.testing.assert_array_equal(told.action, told.policy.argmax(1))
+
+
+def test_random_play_takes_all_actions_equally_often_whatever_the_model_says():
+    env = make_env(40)
+    actor = RandomPlay(env, seed=3)
+    actor.begin(*env.reset())
+    taken = []
+    for _ in range(60):
+        decision, _ = step(env, actor)
+        assert (decision.actions[:, 1] == 0).all()
+        taken.append(decision.actions[:, 0])
+    counts = torch.cat(taken).bincount(minlength=NUM_ACTIONS)
+    assert (abs(counts / counts.sum() - 1 / NUM_ACTIONS) < 0.05).all()
+    assert decision.policy.shape == (40, NUM_ACTIONS)
+    assert decision.policy.unique().tolist() == pytest.approx([1 / NUM_ACTIONS])

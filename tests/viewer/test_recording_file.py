@@ -41,7 +41,7 @@ def test_a_truncated_file_is_refused_with_its_name(recording, tmp_path):
     [
         (("format",), "other", "not a recording"),
         (("version",), 99, "version 99"),
-        (("version",), 1, "version 1, but this release of thinker reads only version 3; record the episodes again"),
+        (("version",), 1, "version 1, but this release of thinker reads only version 4; record the episodes again"),
         (("actions",), [], "no actions"),
         (("title",), 3, "title"),
         (("frames", 0), "11", "squares"),
@@ -63,6 +63,7 @@ def test_a_truncated_file_is_refused_with_its_name(recording, tmp_path):
         (("renderings",), {"height": 0, "width": 2, "pictures": []}, "no size"),
         (("renderings",), [], "renderings"),
         (("view", "names"), ["a", "b"], "2 names for 6 numbers"),
+        (("view", "colours"), {"ball": "url(https://example.org)"}, "expected #rrggbb"),
     ],
 )
 def test_a_file_with_a_wrong_entry_is_refused(recording, where, value, told):

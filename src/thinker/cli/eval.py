@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from thinker.runs.evaluate import Evaluation
     from thinker.runs.run import Run
 
+Who = Literal["agent", "base-policy", "random-play"]
+
 
 class Line(NamedTuple):
     """One line of the table, before it is evaluated."""
 
     name: str  # who acts
-    who: Literal["agent", "base-policy"] | PlannerSpec
+    who: Who | PlannerSpec
     stage_length: int
 
 
@@ -34,8 +36,9 @@ class Eval:
     """Name of the run."""
     stage_length: tuple[int, ...] = ()
     """Stage lengths K; default: as in training."""
-    who: tuple[Literal["agent", "base-policy"], ...] = ()
-    """The actors: the agent, which plans, or the model's base policy without search; default: both."""
+    who: tuple[Who, ...] = ()
+    """The actors: the agent, which plans, the model's base policy without search, or random play; default: the first
+    two."""
     planner: tuple[PlannerName, ...] = ()
     """Also evaluate these planners, which search the run's model by a fixed rule."""
     simulations: tuple[int, ...] = ()
@@ -106,7 +109,7 @@ class Eval:
         from thinker.world_model.spec import NoModelSpec
 
         planners = planner_specs(run, self.planner, self.simulations, self.depth)
-        both: tuple[Literal["agent", "base-policy"], ...] = ("agent", "base-policy")
+        both: tuple[Who, ...] = ("agent", "base-policy")
         lines: list[Line] = []
         for who in self.who or both[: 1 if isinstance(run.settings.model, NoModelSpec) else 2]:
             if who == "agent":

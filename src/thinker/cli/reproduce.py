@@ -32,6 +32,8 @@ class Reproduce(EngineOptions):
     """tiny: tests the code in minutes; laptop: shows the effect on two cores within an hour; paper: its settings."""
     seeds: int | None = None
     """Seeds of every variant; default: 3, tiny 2, paper 5."""
+    games: tuple[str, ...] = ()
+    """Games, for experiments with several; default: all, for atari at laptop scale pong breakout freeway."""
     jobs: int = 0
     """Runs at a time, each with its share of the cores; 0: one for each core, at paper scale one."""
     root: Path = RUNS / "reproduce"
@@ -50,7 +52,7 @@ class Reproduce(EngineOptions):
             return
         if not self.name:
             raise UserError("which experiment? `thinker reproduce --list` shows them")
-        experiment = experiment_named(self.name)
+        experiment = experiment_named(self.name).on(self.games or None)
         statistics.check_installed()
         if self.report:
             self._report(experiment)
@@ -81,8 +83,10 @@ class Reproduce(EngineOptions):
         folder = experiment.folder(self.root, self.scale)
         if folder.exists():
             seeds = self.seeds
-            if seeds is None and (folder / RESULT).exists():
-                seeds = load_results(folder / RESULT).seeds
+            if (folder / RESULT).exists():
+                before = load_results(folder / RESULT)
+                seeds = before.seeds if seeds is None else seeds
+                experiment = experiment if self.games else experiment.on(before.games or None)
             results = gather(experiment, self.scale, self.root, seeds)
             results.save(folder / RESULT)
         else:

@@ -88,6 +88,7 @@ class MinAtarEnv(gym.Env[np.ndarray, np.int64]):
             "render_modes": [],
             "action_names": tuple(ACTION_NAMES[action] for action in self._played),
             "plane_colours": COLOURS[:planes],
+            "plane_names": _plane_names(self._minatar.env.channels),
             "board": BoardStructure(None, None, None, player_planes=(PLAYER_PLANE,)),
         }
         self._steps = 0
@@ -167,6 +168,11 @@ class MinAtarSpec(SingleEnvironmentsSpec):
     def build(self, num_envs: int) -> SnapshotEnvs:
         check_counts(num_envs)
         return SnapshotEnvs([self.make_env] * num_envs)
+
+
+def _plane_names(channels: dict[str, int]) -> tuple[str, ...]:
+    ordered = sorted(channels, key=lambda name: channels[name])
+    return tuple(name.replace("_", " ").replace("guage", "gauge") for name in ordered)
 
 
 def check_choice(what: str, value: str, known: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ environments without a spec:
 * ``"tile_pictures"``: uint8 [tiles, P, P, 3], a picture of each tile, for observations that are one-hot planes
   [tiles, H, W].
 * ``"plane_colours"``: uint8 [planes, 3], the colour of each plane, for observations that are planes [planes, H, W] of
-  which a square may have several or none.
+  which a square may have several or none; ``"plane_names"``: a string for each, what it stands for.
 * ``"board"``: a `thinker.interfaces.BoardStructure`, for observations that are planes over a board: squares that never
   change, and what becomes of the actions when the board is turned or mirrored.
 """

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from thinker.experiments.results import Results
-from thinker.experiments.statistics import Interval, aggregate, difference, ratio
+from thinker.experiments.statistics import Aggregate, Interval, aggregate, difference, paired_difference, ratio
 
 Judgement = Literal["holds", "does not hold", "undecided"]
 
@@ -39,7 +39,8 @@ class Quantity:
 
     variant: str
     name: str  # in sentences
-    values: Callable[[Results, str], np.ndarray]  # of the results and the variant: [runs]
+    values: Callable[[Results, str], np.ndarray]  # of the results and the variant: [runs], or [runs, games]
+    by: Aggregate = "interquartile mean"  # of the games, if there are several
 
     def of(self, results: Results) -> np.ndarray:
         return self.values(results, self.variant)
@@ -80,7 +81,7 @@ def above(quantity: Quantity, limit: float = 0.0) -> Callable[[Results], Verdict
         sample = quantity.of(results)
         if len(sample) < 2:
             return _too_few(results, quantity, sample)
-        interval = aggregate(sample)
+        interval = aggregate(sample, quantity.by)
         return Verdict(_above(interval, limit), f"{quantity.described(results)}: {interval}")
 
     return judge
@@ -127,18 +128,17 @@ def _compared(
     results: Results,
     first: Quantity,
     second: Quantity,
-    compare: Callable[[np.ndarray, np.ndarray], Interval],
+    compare: Callable[[np.ndarray, np.ndarray, Aggregate], Interval],
     judge: Callable[[Interval], Judgement],
 ) -> Verdict:
     samples = [quantity.of(results) for quantity in (first, second)]
     for quantity, sample in zip((first, second), samples):
         if len(sample) < 2:
             return _too_few(results, quantity, sample)
-    if first.variant == second.variant and compare is difference:  # of the same runs, so each has its own difference
-        interval = aggregate(samples[0] - samples[1])
-    else:
-        interval = compare(*samples)
     operation = "minus" if compare is difference else "divided by"
+    if first.variant == second.variant and compare is difference:
+        compare = paired_difference
+    interval = compare(samples[0], samples[1], first.by)
     evidence = f"{first.described(results)} {operation} {second.described(results)}: {interval}"
     return Verdict(judge(interval), evidence)
 

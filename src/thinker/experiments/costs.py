@@ -35,7 +35,7 @@ class Cost:
 
 def key(experiment: Experiment, variant: Variant) -> str:
     """The name of a variant's costs."""
-    return f"{experiment.name}/{variant.name}"
+    return f"{experiment.name}/{variant.full_name}"
 
 
 def load_costs(path: Path = FILE) -> dict[str, Cost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import json
 import re
@@ -39,10 +40,16 @@ class Variant:
     preset: str
     changes: Mapping[str, Any]  # of the preset's settings, by dotted names
     measurements: tuple[Measurement, ...]  # what is measured of every finished run
+    game: str = ""  # on which it is trained, in experiments with several
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} cannot name a variant; use small letters, digits and hyphens")
+
+    @property
+    def full_name(self) -> str:
+        """With the game: unique among all variants of an experiment."""
+        return "-".join((self.name, *filter(None, [self.game.replace("_", "-")])))
 
     def settings(self, seed: int) -> RunSettings:
         """The settings of one run."""
@@ -58,7 +65,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.variant.name}-{self.seed}"
+        return f"{self.variant.full_name}-{self.seed}"
 
     @functools.cached_property
     def settings(self) -> RunSettings:
@@ -68,6 +75,28 @@ class Job:
         """Whether the run in ``folder`` is finished and everything is measured."""
         run = RunFolder(folder.parent, folder.name)
         return run.summary_path.exists() and all(one.is_stored(folder) for one in self.variant.measurements)
+
+
+@dataclass(frozen=True)
+class Games:
+    """The games of an experiment: each of its variants is trained on each of them."""
+
+    known: tuple[str, ...]  # all that can be chosen, as the setting ``environment.game``
+    usual: Mapping[Scale, tuple[str, ...]]  # those that are played unless others are chosen
+    chosen: tuple[str, ...] | None = None
+
+    def at(self, scale: Scale) -> tuple[str, ...]:
+        """Those that are played."""
+        return self.usual[scale] if self.chosen is None else self.chosen
+
+    def find(self, name: str) -> str:
+        """The game of this name, whatever its capitals, hyphens and underscores."""
+        known = {_letters(game): game for game in self.known}
+        if _letters(name) not in known:
+            near = [known[one] for one in difflib.get_close_matches(_letters(name), known, n=3)]
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise UserError(f"there is no game {name!r}; {hint}games are {', '.join(self.known)}")
+        return known[_letters(name)]
 
 
 @dataclass(frozen=True)
@@ -89,14 +118,36 @@ class Experiment:
     table: Callable[[Results], Iterable[str]] | None = None  # lines of Markdown; None: test episodes of all variants
     notes: str = ""  # how laptop scale differs from the paper, and choices that the paper leaves open
     seeds: Mapping[Scale, int] = field(default_factory=lambda: {"tiny": 2, "laptop": 3, "paper": 5})
+    games: Games | None = None  # None: the variants say what they play
+
+    def on(self, games: Sequence[str] | None) -> Experiment:
+        """The same experiment on these games; None: on its usual ones."""
+        if games is None:
+            return self
+        if self.games is None:
+            raise UserError(f"--games {' '.join(games)}: {self.name} has no games to choose from; leave the option out")
+        if not games:
+            raise UserError("--games: give at least one game")
+        chosen = tuple(dict.fromkeys(self.games.find(name) for name in games))
+        return dataclasses.replace(self, games=dataclasses.replace(self.games, chosen=chosen))
+
+    def variants_by_game(self, scale: Scale) -> list[Variant]:
+        """All variants; in an experiment with games, once for each of them."""
+        if self.games is None:
+            return list(self.variants(scale))
+        return [
+            dataclasses.replace(variant, game=game, changes={**variant.changes, "environment.game": game})
+            for game in self.games.at(scale)
+            for variant in self.variants(scale)
+        ]
 
     def jobs(self, scale: Scale, seeds: int | None = None) -> list[Job]:
         """All runs, seed by seed, so that an experiment that is stopped has whole comparisons."""
         count = self.seeds[scale] if seeds is None else seeds
         if count < 1:
             raise UserError(f"--seeds {count}: it must be at least 1")
-        variants = self.variants(scale)
-        names = [variant.name for variant in variants]
+        variants = self.variants_by_game(scale)
+        names = [variant.full_name for variant in variants]
         if len(set(names)) != len(names):
             raise ValueError(f"two variants of {self.name} have the same name: {', '.join(names)}")
         return [Job(variant, seed) for seed in range(count) for variant in variants]
@@ -120,6 +171,10 @@ def locate(experiment: Experiment, scale: Scale, root: Path, job: Job) -> Path:
         if config.get("settings") == wanted:
             return summary.parent
     return own
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def changed(settings: Any, changes: Mapping[str, Any]) -> Any:

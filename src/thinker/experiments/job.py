@@ -1,6 +1,6 @@
 """The process of one job: trains a run of an experiment, or resumes it, and measures it.
 
-python -m thinker.experiments.job MODULE SCALE VARIANT SEED FOLDER ENGINE
+python -m thinker.experiments.job MODULE SCALE VARIANT GAME SEED FOLDER ENGINE
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FAILED, STOPPED, LOCKED = 1, 3, 75
 
 def command(experiment: Experiment, scale: Scale, job: Job, folder: Path, engine: EngineSpec) -> list[str]:
     """The command line of a job's process."""
-    words = (experiment.module, scale, job.variant.name, str(job.seed), str(folder), json.dumps(engine.describe()))
-    return [sys.executable, "-m", __name__, *words]
+    words = (experiment.module, scale, job.variant.name, job.variant.game, str(job.seed), str(folder))
+    return [sys.executable, "-m", __name__, *words, json.dumps(engine.describe())]
 
 
 def do(job: Job, folder: Path, engine: EngineSpec | None = None) -> None:
@@ -50,12 +50,13 @@ def do(job: Job, folder: Path, engine: EngineSpec | None = None) -> None:
 
 def main(words: list[str]) -> int:
     """Do the job that the command line describes; returns the exit code."""
-    module, scale, variant, seed, folder, engine = words
+    module, scale, variant, game, seed, folder, engine = words
     if scale not in get_args(Scale):
         raise ValueError(f"scale {scale!r} is unknown")
     _stop_with_parent()
     experiment: Experiment = importlib.import_module(module).EXPERIMENT
-    chosen = next(one for one in experiment.variants(scale) if one.name == variant)  # type: ignore[arg-type]
+    played = experiment.on([game] if game else None).variants_by_game(scale)  # type: ignore[arg-type]
+    chosen = next(one for one in played if one.name == variant)
     try:
         do(Job(chosen, int(seed)), Path(folder), engine_from_dict(json.loads(engine)))
     except RunLockedError as error:

@@ -36,11 +36,12 @@ def describe(
 
 
 def _needs(experiment: Experiment, scale: Scale) -> str:
-    """What is missing to run it here."""
+    """What is missing to run it here; of several games, the first is tried."""
     missing = set()
-    for variant in experiment.variants(scale):
+    variants = experiment.variants_by_game(scale)
+    for environment in dict.fromkeys(one.settings(0).environment for one in variants if one.game == variants[0].game):
         try:
-            variant.settings(0).environment.check()
+            environment.check()
         except UserError as error:
             missing.add(str(error).partition(";")[0])
     return "; ".join(sorted(missing)) or "nothing more"
@@ -58,7 +59,8 @@ def _takes(experiment: Experiment, scale: Scale, seeds: int | None, results: Res
 
 def _state(done: int, count: int, results: Results | None) -> str:
     if results is not None and not results.missing:
-        return f"yes, {results.written[:10]}, {results.seeds} seeds"
+        games = f", {len(results.games)} games" if results.games else ""
+        return f"yes, {results.written[:10]}, {results.seeds} seeds{games}"
     if not done:
         return "no"
     return "yes, but not gathered" if done == count else f"{done} of {count} runs"

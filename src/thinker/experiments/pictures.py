@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
-from thinker.experiments.statistics import Interval, aggregate, curve_band
+from thinker.experiments.statistics import Aggregate, Interval, aggregate, curve_band, estimate
 from thinker.runs.metrics import STEP
 from thinker.runs.plot import color, on_common_grid
 
@@ -46,26 +46,42 @@ def curves_and_bars(results: Results, figure: Figure) -> None:
 
 def learning_curves(axis: Axes, results: Results, x: XAxis) -> None:
     """Running averages of the solve rate in training: mean over seeds, 95 % interval as a band."""
+    _curves(axis, results, x, "solved")
+    axis.set_xlabel(_X_LABELS[x])
+    axis.set_ylabel("training episodes solved")
+    _rates(axis)
+
+
+def return_curves(axis: Axes, results: Results, game: str) -> None:
+    """The same of the return in training on one game, by frames."""
+    _curves(axis, results, "step", "return", game)
+    style(axis)
+
+
+def _curves(axis: Axes, results: Results, x: XAxis, column: str, game: str | None = None) -> None:
     for number, (variant, label) in enumerate(results.labels.items()):
         curves = []
-        for run in results.of(variant):
-            if x in run.curve and run.curve.get("solved"):
-                curves.append((np.array(run.curve[x], np.float64), np.array(run.curve["solved"])))
+        for run in results.of(variant, game):
+            if x in run.curve and run.curve.get(column):
+                curves.append((np.array(run.curve[x], np.float64), np.array(run.curve[column])))
         if not curves:
             continue
         grid, values = on_common_grid(curves)
         if not len(grid):
             continue
         thin = np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))
-        grid, values = grid[thin], values[:, thin]
-        mean, low, high = (values[0],) * 3 if len(values) == 1 else curve_band(values)
-        axis.plot(grid, mean, color=color(number), linewidth=1.8, label=label)
-        axis.fill_between(grid, low, high, color=color(number), alpha=0.18, linewidth=0)
-    axis.set_xlabel(_X_LABELS[x])
-    axis.set_ylabel("training episodes solved")
+        band(axis, grid[thin], curve_band(values[:, thin]), number, label)
     if x == STEP:
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _rates(axis)
+
+
+def band(
+    axis: Axes, grid: np.ndarray, curve: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, label: str
+) -> None:
+    """A curve over ``grid`` [points] with its interval, in the colour of a variant."""
+    middle, low, high = curve
+    axis.plot(grid, middle, color=color(number), linewidth=1.8, label=label)
+    axis.fill_between(grid, low, high, color=color(number), alpha=0.18, linewidth=0)
 
 
 def solve_rates(axis: Axes, results: Results, key: str = "agent") -> None:
@@ -82,15 +98,14 @@ def points(axis: Axes, samples: Sequence[tuple[str, np.ndarray]]) -> None:
         if len(values):
             middle = interval_of(values)
             axis.plot([number] * len(values), values, ".", color=color(number), alpha=0.5)
-            axis.errorbar(number, middle.estimate, yerr=_bars([middle]), fmt="o", color=color(number), capsize=3)
+            axis.errorbar(number, middle.estimate, yerr=bars([middle]), fmt="o", color=color(number), capsize=3)
     axis.set_xticks(range(len(samples)), [label for label, _ in samples], rotation=60, ha="right", fontsize=8)
     axis.set_xlim(-0.6, len(samples) - 0.4)
 
 
-def interval_of(values: np.ndarray) -> Interval:
-    """The mean over runs with its interval; a single run has none."""
-    only = float(values[0])
-    return Interval(only, only, only) if len(values) == 1 else aggregate(values)
+def interval_of(values: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
+    """The aggregate of values [runs] or [runs, games] with its interval; a single run has none."""
+    return Interval(*[estimate(values, by)] * 3) if len(values) == 1 else aggregate(values, by)
 
 
 def by_stage_length(axis: Axes, results: Results, variant: str, keys: dict[int, str], base_policy: str) -> None:
@@ -100,7 +115,7 @@ def by_stage_length(axis: Axes, results: Results, variant: str, keys: dict[int, 
     if samples:
         places = [interval_of(values) for values in samples.values()]
         axis.errorbar(
-            list(samples), [one.estimate for one in places], yerr=_bars(places), fmt="o-", color=color(0), capsize=3
+            list(samples), [one.estimate for one in places], yerr=bars(places), fmt="o-", color=color(0), capsize=3
         )
         axis.set_xscale("log")
         axis.set_xticks(list(samples), [str(k) for k in samples])
@@ -116,7 +131,7 @@ def by_stage_length(axis: Axes, results: Results, variant: str, keys: dict[int, 
     _rates(axis)
 
 
-def _bars(intervals: Sequence[Interval]) -> np.ndarray:
+def bars(intervals: Sequence[Interval]) -> np.ndarray:
     """Lengths [2, n] of error bars below and above."""
     low = [max(0.0, one.estimate - one.low) for one in intervals]
     return np.array([low, [max(0.0, one.high - one.estimate) for one in intervals]])

@@ -119,7 +119,7 @@ def _method(results: Results) -> Iterator[str]:
     episodes = sorted({m["episodes"] for run in results.runs for m in run.measurements.values() if "episodes" in m})
     yield (
         f"{results.seeds} seeds, {' or '.join(map(str, episodes)) or 'no'} test episodes for each number, actions "
-        f"sampled. Learning curves are running averages over the last 200 training episodes, as in the paper. "
+        f"sampled. Learning curves are running averages over the last 200 training episodes. "
         f"Written {results.written}."
     )
     if results.missing:

@@ -43,6 +43,7 @@ class RunResult:
     measurements: dict[str, dict[str, Any]]  # by their keys
     curve: dict[str, list[float]]  # step, and the columns of `CURVES` that were recorded; all of one length
     provenance: dict[str, Any]
+    game: str = ""  # that it was trained on, in experiments with several
 
     @property
     def measuring_core_minutes(self) -> float:
@@ -62,17 +63,18 @@ class Results:
     labels: dict[str, str]  # of the variants, in their order
     runs: tuple[RunResult, ...]
     missing: tuple[str, ...]  # names of runs that are not finished
+    games: tuple[str, ...] = ()  # of experiments with several
 
     def label(self, variant: str) -> str:
         return self.labels.get(variant, variant)
 
-    def of(self, variant: str) -> list[RunResult]:
-        """The finished runs of a variant, in the order of their seeds."""
-        return [run for run in self.runs if run.variant == variant]
+    def of(self, variant: str, game: str | None = None) -> list[RunResult]:
+        """The finished runs of a variant, in the order of their seeds; on one game, or on all of them."""
+        return [run for run in self.runs if run.variant == variant and game in (None, run.game)]
 
-    def measured(self, variant: str, key: str, quantity: str) -> np.ndarray:
+    def measured(self, variant: str, key: str, quantity: str, game: str | None = None) -> np.ndarray:
         """A quantity of a measurement for every run that has it: [runs]."""
-        found = [run.measurements.get(key, {}).get(quantity, math.nan) for run in self.of(variant)]
+        found = [run.measurements.get(key, {}).get(quantity, math.nan) for run in self.of(variant, game)]
         return _finite(found)
 
     def early(self, variant: str, column: str, share: float) -> np.ndarray:
@@ -104,6 +106,7 @@ def load_results(path: Path) -> Results:
         values.pop("format")
         values["runs"] = tuple(RunResult(**run) for run in values["runs"])
         values["missing"] = tuple(values["missing"])
+        values["games"] = tuple(values.get("games", ()))
         return Results(**values)
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is not a result file of this version: {error}") from error
@@ -113,6 +116,8 @@ def gather(experiment: Experiment, scale: Scale, root: Path, seeds: int | None =
     """Collect the numbers of all finished runs of an experiment below ``root``."""
     jobs = experiment.jobs(scale, seeds)
     count = len({job.seed for job in jobs})
+    games = () if experiment.games is None else experiment.games.at(scale)
+    options = f" --games {' '.join(games)}" if games else ""
     runs, missing = [], []
     for job in jobs:
         folder = locate(experiment, scale, root, job)
@@ -123,12 +128,13 @@ def gather(experiment: Experiment, scale: Scale, root: Path, seeds: int | None =
     return Results(
         experiment=experiment.name,
         scale=scale,
-        command=f"thinker reproduce {experiment.name} --scale {scale} --seeds {count}",
+        command=f"thinker reproduce {experiment.name} --scale {scale} --seeds {count}{options}",
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         seeds=count,
         labels={job.variant.name: job.variant.label for job in jobs},
         runs=tuple(runs),
         missing=tuple(missing),
+        games=games,
     )
 
 
@@ -152,6 +158,7 @@ def _run_result(job: Job, folder: Path, root: Path) -> RunResult:
         measurements=measured,
         curve=learning_curve(folder),
         provenance=json.loads(origin.read_text(encoding="utf-8")) if origin.exists() else {},
+        game=job.variant.game,
     )
 
 

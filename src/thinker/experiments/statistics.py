@@ -1,19 +1,23 @@
 """Intervals over seeds, by rliable (Agarwal et al. 2021): stratified bootstrap and probability of improvement.
 
 Scores are arrays [runs, tasks]; an experiment on one environment has one task. Several tasks are aggregated by their
-interquartile mean, a single task by its mean. Intervals are percentile intervals of 95 %.
+interquartile mean unless another aggregate is chosen, a single task by its mean. Intervals are percentile intervals of
+95 %.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from thinker.errors import UserError
 
+Aggregate = Literal["interquartile mean", "median", "mean"]
+"""Of several tasks. The first leaves out the lowest and the highest quarter of all runs on all tasks; the others are
+those of the tasks' means."""
 RESAMPLES = 2_000
 _SEED = 20_231_210
 
@@ -34,19 +38,38 @@ def check_installed() -> None:
     _rliable()
 
 
-def aggregate(scores: np.ndarray) -> Interval:
-    """The aggregate of scores [runs, tasks]: interquartile mean of several tasks, mean of one."""
-    return _interval(_aggregate, _checked(scores))
+def aggregate(scores: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
+    """The aggregate of scores [runs, tasks]; the mean of a single task."""
+    return _interval(lambda x: _aggregate(x, by), _checked(scores))
 
 
-def difference(first: np.ndarray, second: np.ndarray) -> Interval:
+def estimate(scores: np.ndarray, by: Aggregate = "interquartile mean") -> float:
+    """The same without its interval."""
+    return float(_aggregate(_checked(scores), by))
+
+
+def difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
     """The aggregate of ``first`` minus that of ``second``, [runs, tasks] with the same tasks; runs are independent."""
-    return _interval(lambda x, y: _aggregate(x) - _aggregate(y), _checked(first), _checked(second))
+    return _interval(lambda x, y: _aggregate(x, by) - _aggregate(y, by), _checked(first), _checked(second))
 
 
-def ratio(first: np.ndarray, second: np.ndarray) -> Interval:
+def paired_difference(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
+    """The same for two scores of the same runs, which are resampled together."""
+    first, second = _checked(first), _checked(second)
+    runs = np.arange(len(first))[:, None].repeat(
+        first.shape[1], 1
+    )  # these are resampled: rliable would separate scores
+    tasks = np.arange(first.shape[1])
+
+    def function(drawn: np.ndarray) -> Any:
+        return _aggregate(first[drawn, tasks], by) - _aggregate(second[drawn, tasks], by)
+
+    return _interval(function, runs)
+
+
+def ratio(first: np.ndarray, second: np.ndarray, by: Aggregate = "interquartile mean") -> Interval:
     """The aggregate of ``first`` divided by that of ``second``."""
-    return _interval(lambda x, y: _aggregate(x) / _aggregate(y), _checked(first), _checked(second))
+    return _interval(lambda x, y: _aggregate(x, by) / _aggregate(y, by), _checked(first), _checked(second))
 
 
 def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> Interval:
@@ -55,19 +78,29 @@ def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> Interva
     return _interval(metrics.probability_of_improvement, _checked(first), _checked(second))
 
 
-def curve_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and 95 % interval of curves [runs, points] at every point: three arrays [points]."""
+def curve_band(values: np.ndarray, by: Aggregate = "interquartile mean") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean of curves [runs, points], or the aggregate of curves [runs, tasks, points], and its 95 % interval at
+    every point: three arrays [points]. A single run has no interval."""
     library, _ = _rliable()
+    curves = values[:, None, :] if values.ndim == 2 else values
+
+    def at_every_point(scores: np.ndarray) -> np.ndarray:
+        if scores.shape[1] == 1:
+            return np.asarray(scores.mean((0, 1)))
+        return np.array([_aggregate(scores[..., point], by) for point in range(scores.shape[2])])
+
+    if len(curves) == 1:
+        return (at_every_point(curves),) * 3
     with _reproducible():
-        mean, band = library.get_interval_estimates(
-            {"curves": values[:, None, :]}, lambda scores: scores.mean((0, 1)), reps=RESAMPLES
-        )
-    return mean["curves"], band["curves"][0], band["curves"][1]
+        middle, band = library.get_interval_estimates({"curves": curves}, at_every_point, reps=RESAMPLES)
+    return middle["curves"], band["curves"][0], band["curves"][1]
 
 
-def _aggregate(scores: np.ndarray) -> Any:
+def _aggregate(scores: np.ndarray, by: Aggregate) -> Any:
     _, metrics = _rliable()
-    return metrics.aggregate_mean(scores) if scores.shape[1] == 1 else metrics.aggregate_iqm(scores)
+    if by == "median":
+        return metrics.aggregate_median(scores)
+    return metrics.aggregate_mean(scores) if by == "mean" or scores.shape[1] == 1 else metrics.aggregate_iqm(scores)
 
 
 def _interval(function: Callable[..., Any], *scores: np.ndarray) -> Interval:

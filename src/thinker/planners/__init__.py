@@ -1,7 +1,7 @@
 """Planners: actors that search by a fixed rule."""
 
 from thinker.planners.actor import PlannerActor
-from thinker.planners.base_policy import BasePolicy
+from thinker.planners.base_policy import BasePolicy, RandomPlay
 from thinker.planners.exhaustive import ExhaustiveSearch, ExhaustiveSpec
 from thinker.planners.gumbel import GumbelMCTS, GumbelMCTSSpec
 from thinker.planners.mcts import MCTS, MCTSSpec
@@ -19,6 +19,7 @@ __all__ = [
     "MCTSSpec",
     "PlannerActor",
     "PlannerSpec",
+    "RandomPlay",
     "RandomSearch",
     "RandomSearchSpec",
     "SearchResult",

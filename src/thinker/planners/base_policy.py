@@ -1,4 +1,4 @@
-"""The base policy of the world model as an actor, without search."""
+"""The base policy of the world model as an actor, without search; and random play."""
 
 from __future__ import annotations
 
@@ -65,3 +65,14 @@ class BasePolicy:
         """See `Actor`."""
         self._generator.set_state(state["generator"])
         self._next_is_real = state["next_is_real"]
+
+
+class RandomPlay(BasePolicy):
+    """Takes every action with the same probability: what scores of agents are compared with."""
+
+    def act(self) -> Decision:
+        """See `Actor`."""
+        env = self._env
+        action = torch.randint(env.num_actions, (env.num_envs, 1), generator=self._generator)
+        policy = torch.full((env.num_envs, env.num_actions), 1 / env.num_actions)
+        return Decision(torch.cat((action, torch.zeros_like(action)), 1), policy)

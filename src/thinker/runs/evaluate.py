@@ -92,8 +92,8 @@ def evaluate_run(
 
     Args:
         run: the run to evaluate.
-        who: the actor: the run's agent, the base policy of its model, which takes no imaginary steps, or a planner that
-            searches its model.
+        who: the actor: the run's agent, the base policy of its model or random play, which take no imaginary steps, or
+            a planner that searches its model.
         split: the held-out episodes: choose settings on "validation", report results on "test".
         stage_length: K; default: as in training. Ignored for the base policy and planners.
         episodes: number of episodes; default: as in the settings.

@@ -12,15 +12,15 @@ from torch import nn
 from thinker.augmented import ThinkerEnv
 from thinker.errors import UserError
 from thinker.interfaces import Actor
-from thinker.planners import BasePolicy, PlannerActor, PlannerSpec
+from thinker.planners import BasePolicy, PlannerActor, PlannerSpec, RandomPlay
 from thinker.runs.engines.trainer_process import RemoteTrainer
 from thinker.runs.settings import Agent, AgentLearner, RunSettings, SearchSettings
 from thinker.runs.worker import Worker
 from thinker.world_model.spec import BuiltModel, NoModelSpec
 from thinker.world_model.trainer import ModelTrainer
 
-Who = Literal["agent", "base-policy"]
-"""The actor in an evaluation: the run's agent, or the base policy of its model without search."""
+Who = Literal["agent", "base-policy", "random-play"]
+"""The actor in an evaluation: the run's agent, the base policy of its model without search, or random actions."""
 
 
 class Run:
@@ -104,6 +104,8 @@ class Run:
         ``who`` can also be a planner that searches this run's model; it keeps the states of its trees if
         ``keep_states``.
         """
+        if who == "random-play":
+            return RandomPlay(env, seed=seed)
         if isinstance(self.settings.model, NoModelSpec) and who != "agent":
             missing = "no base policy" if who == "base-policy" else "nothing to search in"
             raise UserError(f"this run has no model and therefore {missing}; only its agent can act")

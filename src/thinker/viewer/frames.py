@@ -44,6 +44,7 @@ class FrameStore:
             the colours of `PALETTE`.
         plane_colours: uint8 [planes, 3], for planes of which a square may have several or none: a square is drawn in
             the colour of its first plane, or black.
+        plane_names: of these planes; without them, the page does not explain the colours.
         names: of the numbers of a vector, in the order of the flattened state; where their count does not fit, the
             numbers are named by their index.
     """
@@ -54,6 +55,7 @@ class FrameStore:
         *,
         tile_pictures: np.ndarray | None = None,
         plane_colours: np.ndarray | None = None,
+        plane_names: Sequence[str] = (),
         names: Sequence[str] = (),
     ) -> None:
         self.frames: list[str | list[float]] = []
@@ -64,7 +66,9 @@ class FrameStore:
         self._plane_colours: np.ndarray | None = None
         if self._is_board and plane_colours is not None and np.shape(plane_colours) == (shape[0], 3):
             self._plane_colours = np.asarray(plane_colours, np.uint8)
-            self.view = View("image", height=shape[1] * _SQUARE, width=shape[2] * _SQUARE)
+            codes = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in self._plane_colours.tolist()]
+            colours = dict(zip(map(str, plane_names), codes)) if len(plane_names) == len(codes) else None
+            self.view = View("image", height=shape[1] * _SQUARE, width=shape[2] * _SQUARE, colours=colours)
         elif self._is_board:
             self.view = View("board", height=shape[1], width=shape[2], sprites=_sprites(tile_pictures, shape[0]))
         elif _is_picture(space):

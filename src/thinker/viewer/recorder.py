@@ -57,10 +57,10 @@ def record(
 
     Some entries of ``env.envs.metadata`` are used if present: ``"action_names"``, ``"observation_names"`` (for vectors:
     the names of their numbers), ``"tile_pictures"`` (uint8 [tiles, P, P, 3], for observations that are one-hot planes
-    [tiles, H, W]), ``"plane_colours"`` (uint8 [planes, 3], for observations that are any planes [planes, H, W]) and
-    ``"success"`` (see `ThinkerEnv`). Two entries of ``info`` are: ``"level"`` (an integer that tells
-    which episode of a set is played) and ``"evaluating"`` (False in environments that have no episode left to play;
-    these are not recorded any further).
+    [tiles, H, W]), ``"plane_colours"`` (uint8 [planes, 3], for observations that are any planes [planes, H, W]),
+    ``"plane_names"`` (what these colours stand for) and ``"success"`` (see `ThinkerEnv`). Two entries of ``info`` are:
+    ``"level"`` (an integer that tells which episode of a set is played) and ``"evaluating"`` (False in environments
+    that have no episode left to play; these are not recorded any further).
 
     Args:
         env: the augmented environment. Its sink, if any, receives the transitions as always.
@@ -82,7 +82,8 @@ def record(
     names = _names("action", action_names, metadata, env.num_actions) or [str(a) for a in range(env.num_actions)]
     numbers = _names("observation", observation_names, metadata, int(np.prod(space.shape)))
     pictures, colours = metadata.get("tile_pictures"), metadata.get("plane_colours")
-    frames = FrameStore(space, tile_pictures=pictures, plane_colours=colours, names=numbers)
+    planes = metadata.get("plane_names") or ()
+    frames = FrameStore(space, tile_pictures=pictures, plane_colours=colours, plane_names=planes, names=numbers)
     acting = _as_actor(actor)
     planner = acting if isinstance(acting, PlannerActor) else None
     quotas = [len(range(e, episodes, env.num_envs)) for e in range(min(env.num_envs, episodes))]

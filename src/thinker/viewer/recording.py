@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import types
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +23,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from thinker.errors import UserError
 
 FORMAT = "thinker-recording"
-VERSION = 3
+VERSION = 4
 """The version of the layout below; files of other versions are refused."""
 
 ViewKind = Literal["board", "image", "vector"]
@@ -50,6 +51,7 @@ class View:
     sprites: str | None = None  # of a board: a picture of all tiles side by side, in the order of their codes
     names: list[str] | None = None  # of a vector: what each of its numbers is called
     tolerance: float = 0.0  # a prediction whose error is above it is shown as wrong
+    colours: dict[str, str] | None = None  # of an image of planes: what has which colour, as #rrggbb
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,9 @@ def _check(recording: Recording) -> None:
             raise RecordingError(f"frames[{number}] is not a picture")
     if view.names is not None and len(view.names) != view.width:
         raise RecordingError(f"view.names has {len(view.names)} names for {view.width} numbers")
+    for name, colour in (view.colours or {}).items():
+        if not re.fullmatch("#[0-9a-f]{6}", colour):
+            raise RecordingError(f"view.colours[{name!r}] is {colour!r}; expected #rrggbb")
     if recording.renderings is not None:
         _check_renderings(recording.renderings)
     for e, episode in enumerate(recording.episodes):

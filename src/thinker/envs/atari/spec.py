@@ -39,6 +39,10 @@ class AtariSpec(SingleEnvironmentsSpec):
         """A new environment."""
         return AtariEnv(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
+    def check(self) -> None:
+        super().check()
+        benchmark_games()  # evaluations need them
+
     def build(self, num_envs: int) -> SnapshotEnvs:
         check_counts(num_envs)
         return SnapshotEnvs([self.make_env] * num_envs)

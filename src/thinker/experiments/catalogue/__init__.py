@@ -6,12 +6,14 @@ import difflib
 
 from thinker.errors import UserError
 from thinker.experiments.catalogue import (
+    atari,
     base_policy_and_imagination,
     baselines,
     behaviour,
     cost,
     depth,
     hints_and_memory,
+    minatar,
     models,
     planning_reward_and_target,
     policy_improvement,
@@ -29,6 +31,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         thinking_time,
         stage_length,
         models,
+        minatar,
+        atari,
         hints_and_memory,
         base_policy_and_imagination,
         depth,

@@ -52,15 +52,19 @@ def variant(
     preset_name: str,
     changes: Mapping[str, Any],
     measurements: Sequence[Measurement] | None = None,
+    tiny: Mapping[str, Any] | None = None,
 ) -> Variant:
-    """A variant of a laptop's preset at tiny or laptop scale; by default its agent plays test episodes."""
+    """A variant of a laptop's preset at tiny or laptop scale; by default its agent plays test episodes.
+
+    ``tiny``: changes at tiny scale instead of those of `TINY`.
+    """
     known = {**LAPTOP, **changes}
     if scale == "tiny":
         settings = preset(preset_name)
-        tiny = {one: value for one, value in TINY.items() if has_setting(settings, one)}
+        small = {one: value for one, value in {**TINY, **(tiny or {})}.items() if has_setting(settings, one)}
         if settings.exploration_steps:
-            tiny["exploration_steps"] = 60
-        known = {**known, **tiny}
+            small["exploration_steps"] = 60
+        known = {**known, **small}
     if measurements is None:
         measurements = (TestEpisodes(EPISODES[scale]),)
     return Variant(name, label, preset_name, known, tuple(measurements))

@@ -67,6 +67,8 @@ function drawKeys() {
       .map((kind) => key(...outcomes[kind])),
     ...(stages.some(isMispredicted) ? [key("var(--wrong)", "wrong prediction")] : []),
   );
+  $("colours-key").hidden = !view.colours;
+  put($("colours-key"), ...Object.entries(view.colours ?? {}).map(([name, colour]) => key(colour, name)));
   const steps = stages.flatMap((s) => s.steps);
   const explained = (element, text) => make("span", "key", element, text);
   put(

@@ -36,10 +36,14 @@ const number = (x) => {
 };
 const signed = (x) => (x > 0 ? "+" : "") + number(x);
 const percent = (x) => (x === null || x === undefined ? "–" : `${Math.round(100 * x)} %`);
-const glyphs = { up: "↑", down: "↓", left: "←", right: "→", noop: "·" };
+const glyphs = { up: "↑", down: "↓", left: "←", right: "→", upleft: "↖", upright: "↗", downleft: "↙", downright: "↘", noop: "·" };
 // An action in little room: an arrow, a short name, or its number.
 const isShort = (action) => actions[action].length <= 4;
-const arrow = (action) => glyphs[actions[action].toLowerCase()];
+// "up-fire" is ↑ with the button pressed: ↑•
+const arrow = (action) => {
+  const [, direction, button] = /^(.*?)(fire)?$/.exec(actions[action].toLowerCase().replace(/[^a-z]/g, ""));
+  return Object.hasOwn(glyphs, direction) ? glyphs[direction] + (button ? "•" : "") : "";
+};
 const glyph = (action) => arrow(action) || (isShort(action) ? actions[action] : String(action));
 // A number of an observation: three significant digits.
 const short = (x) => {
