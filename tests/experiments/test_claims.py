@@ -34,7 +34,7 @@ def test_a_verdict_follows_from_the_interval(judge, expected):
 
 def test_the_evidence_names_what_is_compared_and_the_interval():
     evidence = greater(solved("high"), solved("low"))(RESULTS).evidence
-    assert evidence.startswith("HIGH, agent on test episodes minus LOW, agent on test episodes: 0.790 (0.7")
+    assert evidence.startswith("HIGH minus LOW, agent on test episodes: 0.790 (0.7")
 
 
 @pytest.mark.parametrize(("variant", "have"), [("single", "only one run of SINGLE"), ("absent", "no run of absent")])

@@ -119,7 +119,7 @@ def all_of(*parts: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]
         worst: Judgement = "holds"
         for judgement in ("undecided", "does not hold"):
             worst = judgement if judgement in judgements else worst
-        return Verdict(worst, "; ".join(verdict.evidence for verdict in verdicts))
+        return Verdict(worst, "; ".join(dict.fromkeys(verdict.evidence for verdict in verdicts)))
 
     return judge
 
@@ -139,7 +139,11 @@ def _compared(
     if first.variant == second.variant and compare is difference:
         compare = paired_difference
     interval = compare(samples[0], samples[1], first.by)
-    evidence = f"{first.described(results)} {operation} {second.described(results)}: {interval}"
+    if first.name == second.name:
+        compared = f"{results.label(first.variant)} {operation} {results.label(second.variant)}, {first.name}"
+    else:
+        compared = f"{first.described(results)} {operation} {second.described(results)}"
+    evidence = f"{compared}: {interval}"
     return Verdict(judge(interval), evidence)
 
 
