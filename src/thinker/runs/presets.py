@@ -59,6 +59,9 @@ RAW_LEARNER: Mapping[str, Any] = {
     "real_entropy_cost": 2e-2,
 }
 """What the learners of all agents in the raw MDP of small boards have in common."""
+DEEP_LEARNER: Mapping[str, Any] = {**RAW_LEARNER, "epochs": 1, "adam_beta_2": 0.99, "adam_epsilon": 5e-4}
+"""The same for DRC and ResNet. As with their authors, Adam's epsilon has the size of typical gradients: weights whose
+gradients are mostly noise then move little, without which ResNet's features explode."""
 MUZERO_TRAINING = dataclasses.replace(
     SEQUENCE_TRAINING,
     # Without predicted states, rare rewards alone teach the dynamics: more updates, and more of them on surprises.
@@ -131,13 +134,13 @@ def sokoban_raw() -> RunSettings:
 
 def sokoban_drc() -> RunSettings:
     """DRC(3, 3) on the levels of `sokoban-quick`, without a model."""
-    agent = DRCSpec(learning_rate=1e-3, epochs=1, **RAW_LEARNER)
+    agent = DRCSpec(learning_rate=3e-3, **DEEP_LEARNER)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
 def sokoban_resnet() -> RunSettings:
     """The residual network of DRC's authors on the levels of `sokoban-quick`, without a model."""
-    agent = ResNetSpec(learning_rate=1e-3, epochs=1, **RAW_LEARNER)
+    agent = ResNetSpec(learning_rate=1e-3, **DEEP_LEARNER)
     return dataclasses.replace(sokoban_raw(), agent=agent)
 
 
@@ -252,14 +255,13 @@ def boxoban_drc() -> RunSettings:
         exploration_steps=0,
         search=SearchSettings(stage_length=1, discount=0.95),
         model=NoModelSpec(),
-        # One epoch, as its authors: three would take two and a half times as long.
-        agent=DRCSpec(unroll_stages=20, batch_size=16, epochs=1, trace_decay=0.95, learning_rate=4e-4),
+        agent=DRCSpec(learning_rate=3e-3, **DEEP_LEARNER),
     )
 
 
 def boxoban_resnet() -> RunSettings:
     """The residual network of DRC's authors on the levels of `boxoban`, without a model."""
-    agent = ResNetSpec(unroll_stages=20, batch_size=16, epochs=1, trace_decay=0.95, learning_rate=4e-4)
+    agent = ResNetSpec(learning_rate=1e-3, **DEEP_LEARNER)
     return dataclasses.replace(boxoban_drc(), agent=agent)
 
 
