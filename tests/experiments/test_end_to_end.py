@@ -72,7 +72,7 @@ def test_the_list_shows_all_experiments_how_long_they_take_and_that_none_was_run
     for name, experiment in EXPERIMENTS.items():
         assert experiment.paper in line_of(printed, name)
         minutes = estimated_core_minutes(experiment, "laptop")
-        takes = "not measured" if minutes is None else f"about {minutes:.0f} core-minutes"
+        takes = "not measured" if minutes is None else f"{minutes:.0f} core-min"
         assert takes in line_of(printed, name)
         assert " no " in line_of(printed, name)
 
@@ -84,7 +84,7 @@ def test_the_list_shows_an_experiment_that_was_run_elsewhere(tmp_path, capsys, m
     assert main(["reproduce", "--list", "--root", str(tmp_path / "none"), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "yes, 2026-01-01, 2 seeds" in line_of(printed, "depth")
-    assert "took 4 core-minutes" in line_of(printed, "depth")
+    assert "took 4 core-min" in line_of(printed, "depth")
     assert " no " in line_of(printed, "models")
 
 

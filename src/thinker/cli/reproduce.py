@@ -124,9 +124,9 @@ class Reproduce(EngineOptions):
         from thinker.experiments.catalogue import EXPERIMENTS
         from thinker.experiments.overview import describe
 
-        headings = ("name", "paper", "what", "runs", "needs", "takes", "has been run")
+        headings = ("name", "paper", "runs", "needs", "takes", "has been run")
         table = Table(*headings, title=f"experiments at {self.scale} scale")
-        table.columns[0].min_width = max(map(len, EXPERIMENTS))  # names are there to be copied
+        table.columns[0].no_wrap = True  # names are there to be copied
         for experiment in EXPERIMENTS.values():
             table.add_row(*describe(experiment, self.scale, self.root, self.seeds, self.out))
         Console().print(table)

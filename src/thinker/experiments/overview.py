@@ -14,7 +14,7 @@ from thinker.experiments.results import RESULT, Results, load_results
 def describe(
     experiment: Experiment, scale: Scale, root: Path, seeds: int | None = None, pages: Path | None = None
 ) -> tuple[str, ...]:
-    """Name, figure or table, question, runs, what is needed, how long it takes, and whether it has been run.
+    """Name, figure or table, runs, what is needed, how long it takes, and whether it has been run.
 
     ``pages``: the folder of reports, which may have results of other machines.
     """
@@ -27,7 +27,6 @@ def describe(
     return (
         experiment.name,
         experiment.paper,
-        experiment.question,
         str(len(jobs)),
         _needs(experiment, scale),
         _takes(experiment, scale, seeds, results),
@@ -44,16 +43,16 @@ def _needs(experiment: Experiment, scale: Scale) -> str:
             environment.check()
         except UserError as error:
             missing.add(str(error).partition(";")[0])
-    return "; ".join(sorted(missing)) or "nothing more"
+    return "; ".join(sorted(missing)) or "–"
 
 
 def _takes(experiment: Experiment, scale: Scale, seeds: int | None, results: Results | None) -> str:
     if results is not None and results.runs and not results.missing:
         spent = sum(run.core_minutes + run.measuring_core_minutes for run in results.runs)
-        return f"took {spent:.0f} core-minutes"
+        return f"took {spent:.0f} core-min"
     if scale == "laptop":
         minutes = estimated_core_minutes(experiment, scale, seeds)
-        return "not measured" if minutes is None else f"about {minutes:.0f} core-minutes"
+        return "not measured" if minutes is None else f"{minutes:.0f} core-min"
     return "minutes" if scale == "tiny" else "weeks"
 
 
