@@ -40,6 +40,7 @@ def curves_and_bars(results: Results, figure: Figure) -> None:
     learning_curves(left, results, "step")
     learning_curves(middle, results, "core_minutes")
     solve_rates(right, results)
+    right.set_xticks([])  # the legend has their names
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 

@@ -35,6 +35,8 @@ _COLORS = (
     "#e69f00",
     "#000000",
     "#999999",
+    "#882255",
+    "#999933",
 )  # colour-blind safe
 _RATES = ("solved", "rate", "share", "accuracy")  # metrics with these suffixes are fractions of 1
 
