@@ -30,7 +30,8 @@ def pages_of(nav) -> list[str]:
 
 def test_every_page_is_in_the_navigation():
     nav = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
-    written = {page.name for page in (ROOT / "docs").glob("*.md")} | set(hooks.FROM_ROOT)
+    docs = ROOT / "docs"
+    written = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} | set(hooks.FROM_ROOT)
     assert written == set(nav)
     assert len(nav) == len(set(nav))
 
