@@ -86,6 +86,9 @@ def test_the_list_shows_an_experiment_that_was_run_elsewhere(tmp_path, capsys, m
     assert "yes, 2026-01-01, 2 seeds" in line_of(printed, "depth")
     assert "took 4 core-min" in line_of(printed, "depth")
     assert " no " in line_of(printed, "models")
+    dataclasses.replace(results, missing=("l5-2",)).save(tmp_path / "depth.json")
+    assert main(["reproduce", "--list", "--root", str(tmp_path / "none"), "--out", str(tmp_path)]) == 0
+    assert "2 of 6 runs, 2026-01-01" in line_of(capsys.readouterr().out, "depth")
 
 
 def test_at_paper_scale_the_list_says_that_levels_are_missing(tmp_path, capsys, monkeypatch):
@@ -102,6 +105,7 @@ def test_at_paper_scale_the_list_says_that_levels_are_missing(tmp_path, capsys, 
         ([], "which experiment? `thinker reproduce --list` shows them"),
         (["thinking"], "there is no experiment 'thinking'; did you mean 'thinking-time'?"),
         (["depth", "--report"], "there are no runs in"),
+        (["depth", "--reuse"], "--reuse: there is no result file"),
         (["depth", "--jobs", "-1"], "--jobs -1: it must be at least 1"),
         (["depth", "--seeds", "0"], "--seeds 0: it must be at least 1"),
         (["depth", "--games", "pong"], "--games pong: depth has no games to choose from; leave the option out"),

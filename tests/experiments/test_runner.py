@@ -3,6 +3,7 @@
 The processes only pretend to train, so these tests take a second; test_end_to_end.py trains.
 """
 
+import dataclasses
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from tests.experiments.made_up import finish, small_experiment
 from thinker.errors import UserError
 from thinker.experiments import display, job, runner
 from thinker.experiments.display import Display
+from thinker.experiments.results import gather
 from thinker.experiments.runner import JobStatus, run_experiment
 from thinker.runs.engines.local import LocalSpec
 from thinker.runs.engines.ray.spec import RaySpec
@@ -95,6 +97,25 @@ def test_finished_runs_are_not_repeated_and_missing_ones_are_made(pretend, tmp_p
     assert [line for line in calls(tmp_path) if line.startswith("end")] == ["end b-0", "end a-1", "end b-1"]
     run_experiment(experiment, "tiny", tmp_path)
     assert len(calls(tmp_path)) == 6
+
+
+def test_runs_that_are_known_from_a_result_file_are_not_repeated_unless_their_settings_differ(pretend, tmp_path):
+    experiment = small_experiment("a", "b")
+    run_experiment(experiment, "tiny", tmp_path / "before")
+    known = gather(experiment, "tiny", tmp_path / "before")
+    runs = [
+        dataclasses.replace(known.runs[0], validation={"solved": 0.125}),  # a-0
+        dataclasses.replace(known.runs[1], settings_hash="another"),  # b-0
+        dataclasses.replace(known.runs[2], measurements={}),  # a-1
+    ]
+    known = dataclasses.replace(known, runs=tuple(runs))
+    run_experiment(experiment, "tiny", tmp_path / "now", known=known)
+    assert [line for line in calls(tmp_path / "now") if line.startswith("end")] == ["end b-0", "end a-1", "end b-1"]
+    results = gather(experiment, "tiny", tmp_path / "now", known=[known])
+    assert not results.missing
+    assert [(run.variant, run.seed) for run in results.runs] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert [run.validation["solved"] for run in results.runs] == [0.125, 0.5, 0.5, 0.5]
+    assert gather(experiment, "tiny", tmp_path / "now").missing == ("a-0",)
 
 
 def test_a_failed_run_is_reported_with_its_error_and_log_and_the_others_go_on(pretend, tmp_path, capsys):

@@ -13,6 +13,7 @@ from thinker.cli.options import RUNS
 
 if TYPE_CHECKING:
     from thinker.experiments.experiment import Experiment
+    from thinker.experiments.results import Results
 
 ScaleOption = Literal["tiny", "laptop", "paper"]
 
@@ -28,6 +29,8 @@ class Reproduce(EngineOptions):
     """Show all experiments, and which have been run."""
     report: bool = False
     """Only write the page, the picture and the result file, from the runs that are finished."""
+    reuse: bool = False
+    """Take finished runs from the result file in --out if their settings are the same; train only the others."""
     scale: ScaleOption = "laptop"
     """tiny: tests the code in minutes; laptop: shows the effect on two cores within an hour; paper: its settings."""
     seeds: int | None = None
@@ -67,8 +70,11 @@ class Reproduce(EngineOptions):
 
         jobs = self.jobs or (1 if self.scale == "paper" else cores())
         engine = self.engine_spec()
-        failed = run_experiment(experiment, self.scale, self.root, seeds=self.seeds, jobs=jobs, engine=engine)
-        results = gather(experiment, self.scale, self.root, self.seeds)
+        known = self._known(experiment)
+        failed = run_experiment(
+            experiment, self.scale, self.root, seeds=self.seeds, jobs=jobs, engine=engine, known=known
+        )
+        results = gather(experiment, self.scale, self.root, self.seeds, [known] if known else [])
         results.save(experiment.folder(self.root, self.scale) / RESULT)
         self._print_claims(experiment)
         if failed:
@@ -77,20 +83,22 @@ class Reproduce(EngineOptions):
 
     def _report(self, experiment: Experiment) -> None:
         from thinker.errors import UserError
-        from thinker.experiments.report import report_name, write_report
+        from thinker.experiments.report import write_report
         from thinker.experiments.results import RESULT, gather, load_results
 
         folder = experiment.folder(self.root, self.scale)
+        path = self._result_file(experiment)
         if folder.exists():
             seeds = self.seeds
+            known = [one for one in [self._known(experiment)] if one]
             if (folder / RESULT).exists():
                 before = load_results(folder / RESULT)
+                known.append(before)  # what it reused
                 seeds = before.seeds if seeds is None else seeds
                 experiment = experiment if self.games else experiment.on(before.games or None)
-            results = gather(experiment, self.scale, self.root, seeds)
+            results = gather(experiment, self.scale, self.root, seeds, known)
             results.save(folder / RESULT)
         else:
-            path = self.out / f"{report_name(experiment.name, self.scale)}.json"
             if not path.exists():
                 raise UserError(
                     f"there are no runs in {folder} and there is no result file {path}; run `thinker reproduce "
@@ -100,6 +108,23 @@ class Reproduce(EngineOptions):
         if not results.runs:
             raise UserError(f"no run of {experiment.name} at {self.scale} scale is finished yet")
         print(f"wrote {write_report(experiment, results, self.out)}")
+
+    def _result_file(self, experiment: Experiment) -> Path:
+        from thinker.experiments.report import report_name
+
+        return self.out / f"{report_name(experiment.name, self.scale)}.json"
+
+    def _known(self, experiment: Experiment) -> Results | None:
+        """The results of earlier runs, with --reuse."""
+        from thinker.errors import UserError
+        from thinker.experiments.results import load_results
+
+        if not self.reuse:
+            return None
+        path = self._result_file(experiment)
+        if not path.exists():
+            raise UserError(f"--reuse: there is no result file {path}; leave the option out or change --out")
+        return load_results(path)
 
     def _print_claims(self, experiment: Experiment) -> None:
         from rich.console import Console

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,6 +71,11 @@ class Job:
     @functools.cached_property
     def settings(self) -> RunSettings:
         return self.variant.settings(self.seed)
+
+    @functools.cached_property
+    def settings_hash(self) -> str:
+        """SHA-256 of all settings: equal for runs that are the same."""
+        return hashlib.sha256(json.dumps(self.settings.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def is_done(self, folder: Path) -> bool:
         """Whether the run in ``folder`` is finished and everything is measured."""

@@ -61,5 +61,5 @@ def _state(done: int, count: int, results: Results | None) -> str:
         games = f", {len(results.games)} games" if results.games else ""
         return f"yes, {results.written[:10]}, {results.seeds} seeds{games}"
     if not done:
-        return "no"
+        return "no" if results is None else f"{len(results.runs)} of {count} runs, {results.written[:10]}"
     return "yes, but not gathered" if done == count else f"{done} of {count} runs"

@@ -7,7 +7,7 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,13 @@ class RunResult:
     curve: dict[str, list[float]]  # step, and the columns of `CURVES` that were recorded; all of one length
     provenance: dict[str, Any]
     game: str = ""  # that it was trained on, in experiments with several
+    settings_hash: str = ""  # see `Job`; empty in files of earlier versions
+
+    def is_of(self, job: Job) -> bool:
+        """Whether it is the run of ``job``, with the same settings and all measurements."""
+        return self.settings_hash == job.settings_hash and all(
+            one.key in self.measurements for one in job.variant.measurements
+        )
 
     @property
     def measuring_core_minutes(self) -> float:
@@ -64,6 +71,10 @@ class Results:
     runs: tuple[RunResult, ...]
     missing: tuple[str, ...]  # names of runs that are not finished
     games: tuple[str, ...] = ()  # of experiments with several
+
+    def run_of(self, job: Job) -> RunResult | None:
+        """The finished run of ``job``."""
+        return next((run for run in self.runs if run.is_of(job)), None)
 
     def label(self, variant: str) -> str:
         return self.labels.get(variant, variant)
@@ -112,8 +123,10 @@ def load_results(path: Path) -> Results:
         raise UserError(f"{path} is not a result file of this version: {error}") from error
 
 
-def gather(experiment: Experiment, scale: Scale, root: Path, seeds: int | None = None) -> Results:
-    """Collect the numbers of all finished runs of an experiment below ``root``."""
+def gather(
+    experiment: Experiment, scale: Scale, root: Path, seeds: int | None = None, known: Sequence[Results] = ()
+) -> Results:
+    """Collect the numbers of all finished runs of an experiment below ``root``, and of those in ``known`` results."""
     jobs = experiment.jobs(scale, seeds)
     count = len({job.seed for job in jobs})
     games = () if experiment.games is None else experiment.games.at(scale)
@@ -123,6 +136,9 @@ def gather(experiment: Experiment, scale: Scale, root: Path, seeds: int | None =
         folder = locate(experiment, scale, root, job)
         if job.is_done(folder):
             runs.append(_run_result(job, folder, root))
+        elif found := next(filter(None, (results.run_of(job) for results in known)), None):
+            # Another experiment may have made it, under another name.
+            runs.append(dataclasses.replace(found, variant=job.variant.name))
         else:
             missing.append(job.name)
     return Results(
@@ -159,6 +175,7 @@ def _run_result(job: Job, folder: Path, root: Path) -> RunResult:
         curve=learning_curve(folder),
         provenance=json.loads(origin.read_text(encoding="utf-8")) if origin.exists() else {},
         game=job.variant.game,
+        settings_hash=job.settings_hash,
     )
 
 

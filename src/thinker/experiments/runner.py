@@ -20,6 +20,7 @@ from thinker.errors import UserError
 from thinker.experiments.display import Display
 from thinker.experiments.experiment import Experiment, Job, Scale, locate
 from thinker.experiments.job import LOCKED, command
+from thinker.experiments.results import Results
 from thinker.runs.engines.engine import EngineSpec
 from thinker.runs.engines.local import LocalSpec
 from thinker.runs.folder import list_runs
@@ -75,8 +76,9 @@ def run_experiment(
     seeds: int | None = None,
     jobs: int = 1,
     engine: EngineSpec | None = None,
+    known: Results | None = None,
 ) -> list[JobStatus]:
-    """Train and measure all runs; ``jobs`` at a time, each by an ``engine`` of its own.
+    """Train and measure all runs that are not among the ``known`` ones; ``jobs`` at a time, each by its own ``engine``.
 
     Returns the failed ones; raises an error if it is stopped.
     """
@@ -92,6 +94,8 @@ def run_experiment(
         status.look()
         if job.is_done(place):
             status.state = "finished"
+        elif known is not None and known.run_of(job) is not None:
+            status.state, status.step = "finished", status.total
         else:
             job.settings.environment.check()
         statuses.append(status)
