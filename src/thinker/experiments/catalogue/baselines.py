@@ -64,10 +64,9 @@ CLAIMS = (
 CAPTION = "Solve rate in training by frames and by core-minutes, and on test levels after training."
 NOTES = (
     "Thinker has the board model and the agent that treats actions alike (`sokoban-quick`). The learning rate of every "
-    "agent but DRC and ResNet was chosen from 3e-4, 1e-3 and 3e-3 on validation levels with one box (60,000 frames, "
-    "one seed, docs/notebook.md); those of DRC and ResNet have not been chosen anew since their Adam was changed, and "
-    "both need more frames. Other settings are those of the presets. Dreamer-v3 is missing: it is not part of "
-    "this library (docs/agents.md)."
+    "agent was chosen from 3e-4, 1e-3 and 3e-3 on validation levels with one box (60,000 frames, one seed, "
+    "docs/notebook.md). DRC and ResNet need more frames than these: docs/agents.md has runs of a million. Other "
+    "settings are those of the presets. Dreamer-v3 is missing: it is not part of this library (docs/agents.md)."
 )
 
 
