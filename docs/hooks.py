@@ -38,10 +38,11 @@ _CODE = re.compile(r"^```.*?^```", re.M | re.S)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation: the results of experiments, and the reference."""
+    """Complete the navigation: results of experiments that it does not list yet, and the reference."""
     assert config.nav is not None
-    results = sorted(path.name for path in Path(config.docs_dir, "results").glob("*.md"))
-    _section(config.nav, "Results").extend(f"results/{name}" for name in results)
+    results = _section(config.nav, "Results")
+    written = sorted(f"results/{path.name}" for path in Path(config.docs_dir, "results").glob("*.md"))
+    results.extend(page for page in written if page not in results)
     _section(config.nav, "API reference").extend(
         {heading: f"reference/{name}.md"} for name, heading in REFERENCE.items()
     )
