@@ -11,6 +11,7 @@ import pytest
 from tests.runs.support import TINY_MODEL, advance, differences, engine, tiny
 from thinker.cli import main
 from thinker.errors import UserError
+from thinker.experiments.results import load_results
 from thinker.runs import checkpoint
 from thinker.runs.engines.ray.spec import RaySpec
 from thinker.runs.folder import RunFolder
@@ -92,6 +93,17 @@ def test_runs_of_two_workers_are_trained_evaluated_watched_and_plotted(cluster, 
     assert main(["eval", "two", *root, "--episodes", "4"]) == 0
     assert main(["plot", "two", *root, "--out", str(tmp_path / "curve.png")]) == 0
     assert main(["watch", "two", *root, "--episodes", "1", "--out", str(tmp_path / "plan.html")]) == 0
+
+
+@pytest.mark.slow
+def test_experiments_are_reproduced_by_ray(tmp_path: Path, capsys):
+    pytest.importorskip("ray", reason="needs Ray: pip install 'thinker[ray]'")
+    words = ["reproduce", "thinking-time", "--scale", "tiny", "--seeds", "1", "--jobs", "1", "--root", str(tmp_path)]
+    assert main([*words, "--engine", "ray", "--workers", "2"]) == 0, capsys.readouterr()
+    folder = tmp_path / "tiny" / "thinking-time"
+    assert not load_results(folder / "result.json").missing
+    lines = read_metrics(folder / "trained-0")
+    assert {line["ray/workers"] for line in lines if "ray/workers" in line} == {2}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from tests.runs.ray_engine.conftest import STORE_BYTES
 from tests.runs.ray_engine.failing import ID
-from tests.runs.support import tiny
+from tests.runs.support import TINY_MODEL, differences, tiny
 from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.errors import UserError
 from thinker.runs import checkpoint
@@ -96,14 +97,63 @@ def test_a_killed_worker_is_replaced_and_nothing_is_trained_twice(engine, capfd)
 
 
 @pytest.mark.slow
-def test_a_full_object_store_slows_training_down_but_does_not_stop_it(engine):
-    import ray
+def test_a_worker_that_dies_while_it_loads_or_starts_is_replaced(engine, capfd):
+    advanced(engine, 1)
+    state = engine.state_dict()
+    os.kill(pid_of(engine.pool.actors[0]), signal.SIGKILL)
+    engine.load_state_dict(state)
+    assert "worker 0 is replaced: it died" in capfd.readouterr().err
+    again = engine.state_dict()["workers"]["states"]
+    assert differences(again["0"]["worker"]["env"], state["workers"]["states"]["0"]["worker"]["env"]) == []
+    advanced(engine, 1)
 
-    ballast = [ray.put(np.ones(STORE_BYTES // 8, np.uint8)) for _ in range(9)]  # more than there is room for
-    lost = engine.pool.lost_unrolls
-    advanced(engine, 3)
-    assert engine.pool.lost_unrolls == lost
-    assert all(ray.get(one)[0] == 1 for one in ballast)
+    known = set(parts_of(os.getpid(), "WorkerPart"))
+    killer = threading.Thread(target=kill_first, args=(known,))
+    killer.start()
+    engine.pool.renew(7)
+    killer.join()
+    assert "is replaced: it died" in capfd.readouterr().err
+    engine.pool.pending.clear()
+    advanced(engine, 2)
+
+
+def kill_first(known: set[int]) -> None:
+    """Kill the first worker that starts."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in parts_of(os.getpid(), "WorkerPart"):
+            if pid not in known:
+                os.kill(pid, signal.SIGKILL)
+                return
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_a_full_object_store_slows_training_down_but_does_not_stop_it(cluster):
+    import ray
+    from ray._private.internal_api import memory_summary
+
+    settings = tiny("sokoban-quick", device="cpu", num_envs=64, real_steps=10_000, exploration_steps=0)
+    agent = dataclasses.replace(settings.agent, unroll_stages=20, batch_size=64, objective="v-trace")
+    training = dataclasses.replace(settings.model.training, replay_ratio=0.1)
+    model = dataclasses.replace(settings.model, training=training)
+    settings = dataclasses.replace(settings, agent=agent, model=model)
+    spec = RaySpec(workers=2)
+    engine = spec.start(spec.build_run(settings))
+    try:
+        # Views of objects in the store: as long as they exist, Ray cannot move these objects to disk.
+        ballast = [ray.get(ray.put(np.ones(STORE_BYTES // 10, np.uint8))) for _ in range(9)]
+        for _ in range(3):
+            episodes, metrics = engine.advance()
+            assert episodes.real_steps == 64 * 20
+            assert metrics["ray/unroll_megabytes"] > 1  # Ray would keep small objects elsewhere
+        # Two batches of two unrolls, and weights, do not fit in what is left.
+        assert 4 * metrics["ray/unroll_megabytes"] * 1e6 > STORE_BYTES / 10
+        assert "Spilled" in memory_summary(stats_only=True)
+        assert metrics["ray/lost_unrolls"] == 0
+        assert all(one.all() for one in ballast)
+    finally:
+        engine.close()
 
 
 @pytest.mark.slow
@@ -123,9 +173,9 @@ def test_a_worker_that_raises_is_reported_and_after_some_retries_ends_the_run(en
 # -------------------------------------------------------------------------------- the driver, the learner
 
 TRAIN = [
-    "train", "gymnasium-raw", "--environment.id", "CartPole-v1", "--run", "mortal", "--engine", "ray", "--workers", "1",
-    "--real-steps", "200000", "--num-envs", "8", "--agent.unroll-stages", "4", "--agent.batch-size", "4", "--log-every",
-    "64", "--checkpoint-minutes", "0", "--evaluation.episodes", "4",
+    "train", "cartpole", "--run", "mortal", "--engine", "ray", "--workers", "1", "--real-steps", "200000", "--num-envs",
+    "8", "--agent.unroll-stages", "4", "--agent.batch-size", "4", "--log-every", "64", "--checkpoint-minutes", "0",
+    "--evaluation.episodes", "4", *TINY_MODEL,
 ]  # fmt: skip
 
 
@@ -134,7 +184,9 @@ def start(root: Path) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("RAY_ADDRESS", None)
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
 
 
 def wait_for(condition: Any, process: subprocess.Popen[str], seconds: float = 300.0) -> None:
@@ -147,9 +199,9 @@ def wait_for(condition: Any, process: subprocess.Popen[str], seconds: float = 30
         time.sleep(0.1)
 
 
-def parts_of(driver: int) -> dict[str, int]:
-    """The processes of the run that ``driver`` started, by the names that Ray gives them."""
-    found = {}
+def parts_of(driver: int, name: str) -> list[int]:
+    """The processes of parts ``name`` of the run that ``driver`` started, by the names that Ray gives them."""
+    found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -161,8 +213,8 @@ def parts_of(driver: int) -> dict[str, int]:
                 pid = int((Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[1])
         except OSError:  # it has ended
             continue
-        if driver in ancestors and title.startswith("ray::"):
-            found[title.removeprefix("ray::").split(".")[0].split(":")[0]] = int(entry.name)
+        if driver in ancestors and title.startswith(f"ray::{name}"):
+            found.append(int(entry.name))
     return found
 
 
@@ -174,38 +226,45 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+PARTS = ("WorkerPart", "LearnerPart", "TrainerPart")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
-def test_after_the_death_of_the_driver_or_the_learner_the_same_command_goes_on(tmp_path: Path):
+def test_after_the_death_of_any_process_and_after_ctrl_c_the_same_command_goes_on(tmp_path: Path):
     pytest.importorskip("ray", reason="needs Ray: pip install 'thinker[ray]'")
     saved = tmp_path / "mortal" / "checkpoints"
-    first = start(tmp_path)
-    try:
-        wait_for(lambda: len(checkpoint.list_checkpoints(saved)) >= 2, first)
-        # Ray's own agents notice it later than the parts of the run.
-        parts = {name: pid for name, pid in parts_of(first.pid).items() if name.endswith("Part")}
-        assert len(parts) == 2
-        first.kill()
-        first.wait()
-        deadline = time.monotonic() + 60
-        while any(map(is_alive, parts.values())) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not [name for name, pid in parts.items() if is_alive(pid)], "processes are left"
-        step = checkpoint.load_latest(saved)[0]
-
-        second = start(tmp_path)
-        newest = checkpoint.list_checkpoints(saved)[-1]
-        wait_for(lambda: checkpoint.list_checkpoints(saved)[-1] != newest, second)
-        os.kill(parts_of(second.pid)["LearnerPart"], signal.SIGKILL)
-        out, _ = second.communicate(timeout=120)
-        assert second.returncode == 1
-        assert "the process of the agent's learner has died" in out
-        assert "Run the same command again to continue from the last checkpoint" in " ".join(out.split())
-    finally:
-        for process in (first, locals().get("second")):
-            if process is not None and process.poll() is None:
+    steps = [0]
+    for event in ("driver", "LearnerPart", "TrainerPart", "SIGTERM", "SIGINT"):
+        process = start(tmp_path)
+        try:
+            newest = checkpoint.list_checkpoints(saved)[-1:]
+            wait_for(lambda newest=newest: checkpoint.list_checkpoints(saved)[-1:] != newest, process)
+            parts = [pid for name in PARTS for pid in parts_of(process.pid, name)]
+            assert len(parts) == 3
+            if event == "driver":
                 process.kill()
-    assert checkpoint.load_latest(saved)[0] > step
-    steps = [line["step"] for line in read_metrics(tmp_path / "mortal")]
-    assert steps == sorted(set(steps))  # nothing was done twice
+                process.wait()
+            elif event in PARTS:
+                os.kill(parts_of(process.pid, event)[0], signal.SIGKILL)
+                out = " ".join(process.communicate(timeout=120)[0].split())
+                assert process.returncode == 1
+                assert f"the process of the {'agent' if event == 'LearnerPart' else 'model'}'s" in out
+                assert "has died" in out
+                assert "Run the same command again to continue from the last checkpoint" in out
+            else:  # as a terminal does: the whole group of processes
+                os.killpg(process.pid, getattr(signal, event))
+                out, _ = process.communicate(timeout=120)
+                assert process.returncode == 130, out
+            deadline = time.monotonic() + 60  # Ray's own agents notice it later than the parts of the run
+            while any(map(is_alive, parts)) and time.monotonic() < deadline:
+                time.sleep(0.2)
+            assert not any(map(is_alive, parts)), "processes are left"
+        finally:
+            if process.poll() is None:
+                process.kill()
+        steps.append(checkpoint.load_latest(saved)[0])
+        assert steps[-1] > steps[-2], event
+    lines = [line["step"] for line in read_metrics(tmp_path / "mortal")]
+    assert lines == sorted(set(lines))  # nothing was done twice
     assert json.loads((tmp_path / "mortal" / "config.json").read_text())["engine"]["workers"] == 1

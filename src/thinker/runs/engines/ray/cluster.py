@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from thinker.errors import UserError
 from thinker.runs.engines.ray.spec import RaySpec
@@ -65,18 +64,15 @@ def start_part(kind: type, *arguments: Any, cpus: int, gpus: float) -> ActorHand
     return ray.remote(kind).options(**options).remote(*arguments)
 
 
-def wait_until_ready(parts: Sequence[ActorHandle]) -> None:
-    """Wait until all parts have been built; errors of building them are raised."""
+def wait_until_started(parts: Sequence[ActorHandle]) -> None:
+    """Wait until all parts have been built, or have failed to be."""
     waiting = [part.ready.remote() for part in parts]
-    deadline = time.monotonic() + START_SECONDS
-    while waiting:
-        ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise UserError(
-                f"{len(waiting)} of {len(parts)} processes have not started within {START_SECONDS:.0f} seconds; the "
-                f"cluster has {ray.cluster_resources()}. Use fewer --workers or --worker-cpus, or add machines"
-            )
-        result_of(ready[0], "a process of the run")
+    _, missing = ray.wait(waiting, num_returns=len(waiting), timeout=START_SECONDS)
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(parts)} processes have not started within {START_SECONDS:.0f} seconds; the "
+            f"cluster has {ray.cluster_resources()}. Use fewer --workers or --worker-cpus, or add machines"
+        )
 
 
 def result_of(reference: Any, who: str) -> Any:
@@ -84,11 +80,17 @@ def result_of(reference: Any, who: str) -> Any:
     try:
         return ray.get(reference)
     except RayTaskError as error:
+        if isinstance(error.cause, RayError):  # what it was given is lost
+            raise _death(who, error.cause) from error
         if isinstance(error.cause, Exception):
             raise error.cause from error
         raise
-    except RayActorError as error:
-        raise UserError(
-            f"{who} has died: {error}\nWas it stopped, or is there too little memory? Run the same command again to "
-            f"continue from the last checkpoint"
-        ) from error
+    except RayError as error:
+        raise _death(who, error) from error
+
+
+def _death(who: str, error: RayError) -> UserError:
+    return UserError(
+        f"{who} has died, or a machine with its data has: {error}\nWas it stopped, or is there too little memory? "
+        f"Run the same command again to continue from the last checkpoint"
+    )

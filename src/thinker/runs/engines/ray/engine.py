@@ -16,7 +16,7 @@ from ray.actor import ActorHandle
 
 from thinker.augmented import EndedEpisodes
 from thinker.runs.engines.local import with_model_prefix
-from thinker.runs.engines.ray.cluster import connect, learner_gpus, result_of, start_part, wait_until_ready
+from thinker.runs.engines.ray.cluster import connect, learner_gpus, result_of, start_part, wait_until_started
 from thinker.runs.engines.ray.message import pack, unpack, unpack_copy
 from thinker.runs.engines.ray.parts import LearnerPart, TrainerPart, Weights
 from thinker.runs.engines.ray.pool import Call, Pending, WorkerPool
@@ -46,7 +46,10 @@ class RayEngine:
             if run.trainer is not None:
                 self._trainer = start_part(TrainerPart, run.settings, device, spec.learner_cpus, **options)
             self.pool = WorkerPool(run.settings, spec)
-            wait_until_ready([part for part in (self._learner, self._trainer) if part is not None])
+            for part, who in ((self._learner, LEARNER), (self._trainer, TRAINER)):
+                if part is not None:
+                    wait_until_started([part])
+                    result_of(part.ready.remote(), who)
             self.pool.wait_until_ready()
             self._fetch_weights()
         except BaseException:

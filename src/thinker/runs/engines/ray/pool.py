@@ -14,7 +14,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
 from thinker.errors import UserError
-from thinker.runs.engines.ray.cluster import start_part, wait_until_ready
+from thinker.runs.engines.ray.cluster import start_part, wait_until_started
 from thinker.runs.engines.ray.message import Message
 from thinker.runs.engines.ray.parts import Report, Weights, WorkerPart
 from thinker.runs.engines.ray.spec import RaySpec
@@ -57,34 +57,37 @@ class WorkerPool:
         return len(self.actors)
 
     def wait_until_ready(self) -> None:
-        wait_until_ready(self.actors)
+        """Wait until all workers have been built."""
+        wait_until_started(self.actors)
+        self._ask_all(lambda _, actor: actor.ready.remote())
 
     def states(self) -> list[Message]:
-        """The states of all workers, after the unrolls that they have started; a worker that fails is replaced."""
-        asked = [actor.state_dict.remote() for actor in self.actors]
-        return [self._state(index, reference) for index, reference in enumerate(asked)]
+        """The states of all workers, after the unrolls that they have started."""
+        return self._ask_all(lambda _, actor: actor.state_dict.remote())
 
-    def _state(self, index: int, reference: Any) -> Message:
+    def load_states(self, states: list[Message], incarnations: list[int], *, abandon_episodes: bool) -> None:
+        """Continue from ``states``; with ``abandon_episodes`` some of what was collected before was not trained on."""
+        self.incarnations = list(incarnations)
+        self._ask_all(
+            lambda index, actor: actor.load_state_dict.remote(states[index], abandon_episodes=abandon_episodes)
+        )
+
+    def _ask_all(self, ask: Callable[[int, ActorHandle], Any]) -> list[Any]:
+        """The answers of all workers; one that fails is replaced, and its replacement asked instead."""
+        asked = [ask(index, actor) for index, actor in enumerate(self.actors)]
+        return [self._answer(index, reference, ask) for index, reference in enumerate(asked)]
+
+    def _answer(self, index: int, reference: Any, ask: Callable[[int, ActorHandle], Any]) -> Any:
         while True:
             try:
-                state: Message = ray.get(reference)
-                return state
+                return ray.get(reference)
             except RayError as error:
                 actor = self.actors[index]
                 for unroll in [one for one in self.pending if one.worker == index and one.report is None]:
                     self.receive(unroll.references[0])  # which may replace the worker
                 if self.actors[index] is actor:
-                    self._replace(index, f"failed: {error}")
-                reference = self.actors[index].state_dict.remote()
-
-    def load_states(self, states: list[Message], incarnations: list[int], *, abandon_episodes: bool) -> None:
-        """Continue from ``states``; with ``abandon_episodes`` some of what was collected before was not trained on."""
-        self.incarnations = list(incarnations)
-        calls = [
-            actor.load_state_dict.remote(state, abandon_episodes=abandon_episodes)
-            for actor, state in zip(self.actors, states)
-        ]
-        ray.get(calls)
+                    self._replace(index, _reason(error))
+                reference = ask(index, self.actors[index])
 
     def renew(self, incarnation: int) -> None:
         """Start all workers again, with new episodes that differ from those of other incarnations."""
@@ -112,10 +115,8 @@ class WorkerPool:
         try:
             unroll.report = ray.get(reference)
             self.failures[unroll.worker] = 0
-        except RayTaskError as error:
-            self._failed(unroll, f"raised an error:\n{_COLOURS.sub('', str(error))}")
         except RayError as error:
-            self._failed(unroll, f"died: {error}")
+            self._failed(unroll, _reason(error))
 
     def take(self, count: int) -> list[Pending] | None:
         """The oldest ``count`` unrolls, removed from the pending ones; None if one of them is not ready yet."""
@@ -128,16 +129,16 @@ class WorkerPool:
     def _failed(self, unroll: Pending, reason: str) -> None:
         self.pending.remove(unroll)
         self.lost_unrolls += 1
-        self._replace(unroll.worker, reason)
+        self._replace(unroll.worker, reason, " and its unroll is lost")
 
-    def _replace(self, index: int, reason: str) -> None:
+    def _replace(self, index: int, reason: str, consequence: str = "") -> None:
         self.failures[index] += 1
         if self.failures[index] > self._spec.worker_retries:
             raise UserError(
                 f"worker {index} failed {self.failures[index]} times in a row; the last time it {reason}\n"
                 f"Correct this, then run the same command again to continue from the last checkpoint"
             )
-        print(f"worker {index} is replaced and its unroll is lost: it {reason}", file=sys.stderr, flush=True)
+        print(f"worker {index} is replaced{consequence}: it {reason}", file=sys.stderr, flush=True)
         self.replaced_workers += 1
         self.incarnations[index] += 1
         ray.kill(self.actors[index])
@@ -155,6 +156,13 @@ class WorkerPool:
             cpus=spec.worker_cpus,
             gpus=spec.worker_gpus,
         )
+
+
+def _reason(error: RayError) -> str:
+    """What happened to a worker whose call failed with ``error``."""
+    if isinstance(error, RayTaskError):
+        return f"raised an error:\n{_COLOURS.sub('', str(error))}"
+    return f"died: {_COLOURS.sub('', str(error))}"
 
 
 def worker_seed(seed: int, index: int, incarnation: int) -> int:
