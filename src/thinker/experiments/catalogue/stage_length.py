@@ -15,7 +15,8 @@ REAL_STATE = ("tree", "real_state")
 def variants(scale: Scale) -> tuple[Variant, ...]:
     return (
         *(thinker(scale, f"k{k}", f"K = {k}", {"search.stage_length": k}) for k in STAGE_LENGTHS),
-        raw(scale),
+        raw(scale, label="raw MDP, same encoder", changes={} if scale == "paper" else {"agent.network_size": "small"}),
+        *(() if scale == "paper" else (raw(scale, "raw-board", "raw MDP, encoder of its preset"),)),
         thinker(
             scale,
             "k1-dropout",
@@ -55,7 +56,8 @@ EXPERIMENT = Experiment(
     ),
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames. The agent sees the hidden states of the current node "
-        "and of the root; the variant with the real state sees neither. Masking: in training, each step sees zeros "
+        "and of the root; the variant with the real state sees neither. The raw agents differ in their encoders: the small "
+        "one is that of the agents with K, the other one reads features at the player's square. Masking: in training, each step sees zeros "
         "instead of the tree with p = 0.2; at test time nothing is masked."
     ),
 )
