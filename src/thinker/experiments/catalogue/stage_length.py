@@ -56,8 +56,8 @@ EXPERIMENT = Experiment(
     ),
     notes=(
         "Laptop scale: 7×7 boards with one box, 100,000 frames. The agent sees the hidden states of the current node "
-        "and of the root; the variant with the real state sees neither. The raw agents differ in their encoders: the small "
-        "one is that of the agents with K, the other one reads features at the player's square. Masking: in training, each step sees zeros "
-        "instead of the tree with p = 0.2; at test time nothing is masked."
+        "and of the root; the variant with the real state sees neither. The raw agents differ in their encoders: the "
+        "small one is that of the agents with K, the other one reads features at the player's square. Masking: in "
+        "training, each step sees zeros instead of the tree with p = 0.2; at test time nothing is masked."
     ),
 )
