@@ -68,6 +68,7 @@ class WorkerPool:
     def load_states(self, states: list[Message], incarnations: list[int], *, abandon_episodes: bool) -> None:
         """Continue from ``states``; with ``abandon_episodes`` some of what was collected before was not trained on."""
         self.incarnations = list(incarnations)
+        self.pending.clear()
         self._ask_all(
             lambda index, actor: actor.load_state_dict.remote(states[index], abandon_episodes=abandon_episodes)
         )
@@ -92,6 +93,7 @@ class WorkerPool:
     def renew(self, incarnation: int) -> None:
         """Start all workers again, with new episodes that differ from those of other incarnations."""
         self.incarnations = [incarnation] * len(self)
+        self.pending.clear()
         for index in range(len(self)):
             ray.kill(self.actors[index])
             self.actors[index] = self._new(index)
