@@ -162,6 +162,20 @@ def test_random_play_trains_the_state_reward_half_only(variant):
     assert any(name.startswith(("value_policy.", "predictor.")) for name in moved(before, trainer))
 
 
+def test_random_play_does_not_enlarge_the_first_update_of_the_value_policy_half():
+    trainer, lines = make_trainer(total=None, learning_rate=1e-3, replay_ratio=4), Lines(4)  # one batch for each step
+    for _ in range(100):
+        trainer.add(dataclasses.replace(lines.step(), random_play=True))
+    before = copy.deepcopy(trainer.network.state_dict())
+    changed: set[str] = set()
+    while not changed:  # the first batches may still contain random play only
+        trainer.add(lines.step())
+        changed = {name for name in moved(before, trainer) if name.startswith("value_policy.")}
+    after = trainer.network.state_dict()
+    largest = max(float((after[name] - before[name]).abs().max()) for name in changed)
+    assert largest == pytest.approx(1e-3, rel=0.01)  # of Adam; three times as much if it counted updates by nothing
+
+
 def moved(before, trainer) -> set[str]:
     """The weights that differ from ``before``."""
     return {name for name, value in trainer.network.state_dict().items() if (before[name] != value).any()}

@@ -295,6 +295,9 @@ class ModelTrainer:
                 continue  # without gradients, which leaves these weights unchanged
             norm = float(nn.utils.clip_grad_norm_(group["params"], clip))
             self._check_finite(f"the gradient of {group['name']}", norm)
+            if norm == 0:  # random play, which has no values: Adam must not count this as an update
+                for parameter in group["params"]:
+                    parameter.grad = None
             group["lr"] = settings.learning_rate_of(group["name"]) * (1.0 - progress)
             metrics[f"gradient_norm/{group['name']}"] = norm
             metrics[f"learning_rate/{group['name']}"] = group["lr"]
