@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from thinker.envs.spec import EnvironmentSpec
     from thinker.errors import UserError
     from thinker.interfaces import NO_ACTION, Actor, Decision, NodeOutput, RealTransition, TransitionSink, WorldModel
-    from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
+    from thinker.nn.sizes import ImageSize, SmallImageSize, TilesSize, VectorSize
     from thinker.planners import BasePolicy
     from thinker.runs.build import build_run
     from thinker.runs.evaluate import Evaluation, evaluate, evaluate_run
@@ -72,7 +72,7 @@ _PUBLIC = {
         "TransitionSink",
         "WorldModel",
     ),
-    "thinker.nn.sizes": ("ImageSize", "TilesSize", "VectorSize"),
+    "thinker.nn.sizes": ("ImageSize", "SmallImageSize", "TilesSize", "VectorSize"),
     "thinker.planners": ("BasePolicy",),
     "thinker.runs.build": ("build_run",),
     "thinker.runs.evaluate": ("Evaluation", "evaluate", "evaluate_run"),
@@ -132,6 +132,7 @@ __all__ = [
     "SimulatorSpec",
     "SingleModelSpec",
     "SingleThinkerEnv",
+    "SmallImageSize",
     "ThinkerAgentSpec",
     "ThinkerEnv",
     "TilesSize",

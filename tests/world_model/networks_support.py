@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from thinker.nn.sizes import ImageSize, ModelSize, TilesSize, VectorSize
+from thinker.nn.sizes import ImageSize, ModelSize, SmallImageSize, TilesSize, VectorSize
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.build import build_dual, build_single
 from thinker.world_model.losses import LossOutput, model_losses
@@ -25,6 +25,8 @@ KINDS: dict[str, tuple[gym.Space, ModelSize]] = {
     "image": (gym.spaces.Box(0, 255, (3, 9, 17), np.uint8), ImageSize(channels=16, unroll_blocks=2)),
     "image-channels-last": (gym.spaces.Box(0, 255, (17, 9, 1), np.uint8), ImageSize(channels=16, unroll_blocks=1)),
     "stacked": (gym.spaces.Box(0, 255, (4, 9, 16), np.uint8), ImageSize(16, unroll_blocks=1, stacked_frames=4)),
+    "small-image": (gym.spaces.Box(0, 255, (3, 9, 17), np.uint8), SmallImageSize()),
+    "small-stacked": (gym.spaces.Box(0, 255, (4, 9, 16), np.uint8), SmallImageSize(unroll_blocks=1, stacked_frames=4)),
     "tiles": (gym.spaces.Box(0, 1, (3, 4, 5), np.uint8), TilesSize(channels=8, state_reward_channels=4)),
     "bools": (gym.spaces.Box(0, 1, (5, 5, 4), bool), TilesSize(channels=8, state_reward_channels=4)),
     "vector": (CARTPOLE, VectorSize(channels=16)),

@@ -23,7 +23,7 @@ from tests.world_model.networks_support import (
 from thinker.errors import UserError
 from thinker.interfaces import NO_ACTION, WorldModel
 from thinker.nn.blocks import Predictor
-from thinker.nn.sizes import SIZES, ImageSize, TilesSize
+from thinker.nn.sizes import SIZES, ImageSize, SmallImageSize, TilesSize
 from thinker.world_model.board import BoardValueNetwork
 from thinker.world_model.build import build_dual, build_single, build_value_policy
 from thinker.world_model.dual import DualNetwork
@@ -194,9 +194,10 @@ def test_no_nodes_give_no_outputs(kind: str) -> None:
     assert model.unroll(model.root(observation, none).hidden, none).policy.shape == (0, NUM_ACTIONS)
 
 
-def test_older_frames_are_shifted_and_only_the_newest_is_predicted() -> None:
-    model = build("stacked", trained=True)
-    observation = random_observations(KINDS["stacked"][0], (3,), np.random.default_rng(0))
+@pytest.mark.parametrize("kind", ["stacked", "small-stacked"])
+def test_older_frames_are_shifted_and_only_the_newest_is_predicted(kind: str) -> None:
+    model = build(kind, trained=True)
+    observation = random_observations(KINDS[kind][0], (3,), np.random.default_rng(0))
     first = model.unroll(model.root(observation, torch.zeros(3, dtype=torch.int64)).hidden, torch.tensor([0, 1, 2]))
     second = model.unroll(first.hidden, torch.tensor([0, 1, 2]))
     assert first.state is not None
@@ -206,21 +207,33 @@ def test_older_frames_are_shifted_and_only_the_newest_is_predicted() -> None:
 
 
 @pytest.mark.parametrize("spatial", [(80, 80), (84, 84), (96, 96), (2, 2), (5, 7), (15, 16), (17, 33), (37, 50)])
-@pytest.mark.parametrize(("channels", "stacked_frames"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("channels", "stacked_frames"), [(1, 1), (2, 2), (9, 3)])
+@pytest.mark.parametrize(("kind", "factor"), [(ImageSize, 16), (SmallImageSize, 8)])
 def test_pictures_of_any_height_and_width_come_back_in_their_size(
-    spatial: tuple[int, int], channels: int, stacked_frames: int
+    spatial: tuple[int, int], channels: int, stacked_frames: int, kind: type[ImageSize], factor: int
 ) -> None:
     shape = (channels, *spatial)
     space = gym.spaces.Box(0, 255, shape, np.uint8)
-    size = ImageSize(channels=2, unroll_blocks=1, stacked_frames=stacked_frames)
+    size = kind(channels=2, unroll_blocks=1, stacked_frames=stacked_frames)
     model = build_dual(space, NUM_ACTIONS, size=size)
     batch = random_batch(space, num_sequences=2, unroll_length=1)
     root = model.root(batch.observation[:, 0], batch.last_action)
     node = model.unroll(root.hidden, batch.action[:, 0])
     assert node.state is not None
     assert node.state.shape == (2, *shape)
-    assert model.hidden_shape[1:] == tuple(-(-side // 16) for side in spatial)  # rounded up
+    assert model.hidden_shape[1:] == tuple(-(-side // factor) for side in spatial)  # rounded up
     losses_of(model, batch).total.backward()
+
+
+@pytest.mark.parametrize("kind", ["small-image", "small-stacked"])
+def test_a_new_small_model_of_images_predicts_no_change(kind: str) -> None:
+    model = build(kind)
+    observation = random_observations(KINDS[kind][0], (3,), np.random.default_rng(0))
+    root = model.root(observation, torch.zeros(3, dtype=torch.int64))
+    node = model.unroll(root.hidden, torch.tensor([0, 1, 2]))
+    assert node.state is not None
+    frame = 3 if kind == "small-image" else 1
+    assert torch.equal(node.state[:, -frame:], observation[:, -frame:])
 
 
 def test_paper_sizes_have_the_shapes_of_appendix_c_with_80_pixels_giving_5() -> None:
@@ -241,7 +254,7 @@ def learn_one_batch(model: TrainableNetwork, kind: str) -> dict[str, float]:
     """Train on one small batch and give each loss over what it was at the beginning."""
     steps, learning_rate = {"tiles": (200, 1e-2), "vector": (200, 1e-2)}.get(kind, (300, 3e-3))
     batch = random_batch(KINDS[kind][0], num_sequences=2, unroll_length=2)
-    if kind == "stacked":  # each observation shares three frames with the one before
+    if kind in ("stacked", "small-stacked"):  # each observation shares three frames with the one before
         frames = batch.observation.flatten(1, 2)[:, :6]
         batch = replace(batch, observation=torch.stack([frames[:, step : step + 4] for step in range(3)], 1))
     greedy = F.one_hot(batch.policy_target.argmax(-1), NUM_ACTIONS).float()

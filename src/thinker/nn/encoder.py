@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from thinker.nn.blocks import ActionLayer, Layers, residual_blocks
 from thinker.nn.codec import ObservationCodec
-from thinker.nn.sizes import ImageSize, ModelSize, TilesSize
+from thinker.nn.sizes import ImageSize, ModelSize, SmallImageSize, TilesSize
 
 
 class Encoder(nn.Module):
@@ -47,8 +47,8 @@ class Architecture:
         self.num_actions = num_actions
         height_width = self.codec.state_shape[1:]
         if isinstance(size, ImageSize):
-            self.resolutions = [(height_width[0], height_width[1])]  # full, half, quarter, eighth
-            for _ in range(4):
+            self.resolutions = [(height_width[0], height_width[1])]  # full, half, quarter, and in the paper eighth
+            for _ in range(3 if isinstance(size, SmallImageSize) else 4):
                 height, width = self.resolutions[-1]
                 self.resolutions.append(((height + 1) // 2, (width + 1) // 2))
             self.layers = Layers(2 * size.channels, self.resolutions.pop(), num_actions)
@@ -62,8 +62,17 @@ class Architecture:
         inputs, channels = self.codec.state_shape[0], size.channels
         if not isinstance(size, ImageSize):
             return Encoder(layers.action_layer(inputs, channels), residual_blocks(layers, channels, size.blocks))
+        first = ActionLayer(inputs, channels, self.num_actions, self.resolutions[0], stride=2)
+        if isinstance(size, SmallImageSize):
+            return Encoder(
+                first,
+                nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(2 * channels, 2 * channels, 3, stride=2, padding=1),
+                residual_blocks(layers, 2 * channels, size.blocks),
+            )
         return Encoder(
-            ActionLayer(inputs, channels, self.num_actions, self.resolutions[0], stride=2),
+            first,
             residual_blocks(layers, channels, size.blocks),
             nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1),
             nn.ReLU(),

@@ -11,7 +11,7 @@ from thinker.envs.gymnasium import GymnasiumSpec
 from thinker.envs.minatar import MinAtarSpec
 from thinker.envs.sokoban.spec import SokobanSpec
 from thinker.errors import UserError
-from thinker.nn.sizes import ImageSize, TilesSize, VectorSize
+from thinker.nn.sizes import ImageSize, SmallImageSize, TilesSize, VectorSize
 from thinker.planners import ExhaustiveSpec, GumbelMCTSSpec, MCTSSpec, RandomSearchSpec
 from thinker.world_model.frozen import FrozenValuesSimulatorSpec
 from thinker.world_model.spec import (
@@ -53,6 +53,7 @@ AGENTS: dict[str, type] = {
 }
 SIZES: dict[str, type] = {
     "image": ImageSize,
+    "small-image": SmallImageSize,
     "tiles": TilesSize,
     "vector": VectorSize,
 }

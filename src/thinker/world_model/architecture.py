@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from thinker.nn.blocks import Layers, Predictor, UnrollFunction, residual_blocks
 from thinker.nn.encoder import Architecture
-from thinker.nn.sizes import ImageSize, ModelSize, TilesSize
+from thinker.nn.sizes import ImageSize, ModelSize, SmallImageSize, TilesSize
 from thinker.world_model.heads import Head, ScalarHead
 
 
@@ -79,6 +79,41 @@ class ImageDecoder(Decoder):
     def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
         frame = self.body(hidden).float()
         return torch.cat((previous, frame), 1) if self.carried_shape[0] else frame
+
+
+class FrameChangeDecoder(Decoder):
+    """Predicts the change of the newest frame from the hidden state and the frames before; initialised to no change.
+
+    Gradients do not flow through the frames before, only through the hidden states.
+    """
+
+    def __init__(
+        self, layers: Layers, resolutions: list[tuple[int, int]], state_channels: int, size: SmallImageSize
+    ) -> None:
+        super().__init__()
+        wide, narrow = layers.channels, layers.channels // 2
+        self.frame_channels = state_channels // size.stacked_frames
+        older = state_channels - self.frame_channels
+        kept = max(older, self.frame_channels)
+        self.shifted = slice(kept - older, None)  # channels of the frames before that are part of the next state
+        full, half, quarter = resolutions
+        self.carried_shape = (kept, *full)
+        self.enlarge = nn.Sequential(UpsampleTo(wide, wide, quarter), UpsampleTo(wide, narrow, half))
+        self.look = nn.Conv2d(kept, narrow, 3, stride=2, padding=1)
+        self.combine = nn.Conv2d(narrow, narrow, 3, padding=1)
+        self.output = UpsampleTo(narrow, self.frame_channels, full)
+        for parameter in self.output.parameters():
+            nn.init.zeros_(parameter)
+
+    def carry(self, state: Tensor) -> Tensor:
+        """All frames but the oldest, unless there is only one; predicted values are limited to those of states."""
+        return state[:, -self.carried_shape[0] :].detach().clamp(0, 1)
+
+    def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        features = self.enlarge(hidden) + self.look(previous.to(hidden.dtype))
+        change: Tensor = self.output(self.combine(features.relu_())).float()
+        frame = previous[:, -self.frame_channels :] + change
+        return torch.cat((previous[:, self.shifted], frame), 1)
 
 
 class ChangeDecoder(Decoder):
@@ -159,6 +194,8 @@ class ModelArchitecture(Architecture):
 
     def decoder(self) -> Decoder:
         size, state_shape = self.size, self.codec.state_shape
+        if isinstance(size, SmallImageSize):
+            return FrameChangeDecoder(self.layers, self.resolutions, state_shape[0], size)
         if isinstance(size, ImageSize):
             return ImageDecoder(self.layers, self.resolutions, state_shape[0], size)
         kind = BoardDecoder if isinstance(size, TilesSize) else ChangeDecoder
