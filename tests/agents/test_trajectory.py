@@ -62,7 +62,7 @@ def test_all_that_happened_is_written_down(tree_encoder):
     np.testing.assert_allclose(unroll.reward, np.stack(rewards), rtol=1e-6)
     np.testing.assert_array_equal(unroll.terminated, [terminated for _, _, terminated, _, _ in outcomes])
     np.testing.assert_array_equal(unroll.truncated, [truncated for _, _, _, truncated, _ in outcomes])
-    assert bool(unroll.memory) == (tree_encoder == "lstm-attention")
+    assert unroll.memory.keys() == network.initial_memory(2).keys()
 
 
 def test_an_unroll_begins_where_the_last_one_ended():

@@ -138,9 +138,6 @@ class StateEncoder(nn.Module):
         features: Tensor = self.body(encoded.relu_())
         return features
 
-    def update_scale(self, state: Tensor) -> None:
-        """Nothing to do: states are scaled by the declared bounds of their space."""
-
 
 RawNetworkSize = Literal["paper", "small", "board"]
 """Sizes of the encoders of agents on the raw MDP; board: the board model's, for boards of 0s and 1s."""

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from thinker.agents.encoders import HiddenEncoder, StateEncoder
+from thinker.agents.encoders import BoardEncoder, HiddenEncoder, RawNetworkSize, StateEncoder, raw_encoder
 from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.network import (
     LAST_IMAGINARY,
@@ -35,17 +35,21 @@ from thinker.nn.scale import RunningScale
 TreeEncoderName = Literal["lstm-attention", "mlp", "per-action"]
 ImaginaryActions = Literal["learned", "random"]
 """How imaginary and reset actions are chosen."""
+REAL_STATE = "real_state"
+"""The observation that does not change in a stage, and the key of its features in the memory."""
 
 
 class ThinkerNetwork(AgentNetwork):
     """Encoders for all observations, and one final layer for policies and values.
+
+    The real state is encoded once in a stage: its features are kept in the memory.
 
     Args:
         observation_spaces: of one environment: any of tree, hidden, root_hidden, real_state, predicted_state.
         num_actions: A.
         layout: of the tree representation; None if the tree is not observed.
         tree_encoder: "lstm-attention", "mlp" without memory, or "per-action", which treats actions alike.
-        size: "paper", or "small" for boards on a laptop.
+        size: "paper", "small" for a laptop, or "board", which is small with the board model's encoder of real states.
         board: what the environment declares of its boards, if anything.
         imaginary_actions: "learned", or "random": uniform, whatever the input, so that there is nothing to learn.
         reward_names: the kinds of reward that it sees and predicts values for.
@@ -58,7 +62,7 @@ class ThinkerNetwork(AgentNetwork):
         layout: Layout | None,
         *,
         tree_encoder: TreeEncoderName = "mlp",
-        size: NetworkSize = "small",
+        size: RawNetworkSize = "small",
         board: BoardStructure | None = None,
         imaginary_actions: ImaginaryActions = "learned",
         reward_names: tuple[str, ...] = ("real", "planning"),
@@ -78,15 +82,19 @@ class ThinkerNetwork(AgentNetwork):
         self.imaginary_actions = imaginary_actions
 
         self.encoders = nn.ModuleDict()
+        others: NetworkSize = "small" if size == "board" else size
         width = 0
         for key, space in observation_spaces.items():
             if key == "tree":
                 continue
-            encoder: HiddenEncoder | StateEncoder
+            encoder: HiddenEncoder | StateEncoder | BoardEncoder
             if key in ("hidden", "root_hidden"):
-                encoder = HiddenEncoder(space.shape, size)
-            elif key in ("real_state", "predicted_state"):
-                encoder = StateEncoder(space, num_actions, size, board)
+                encoder = HiddenEncoder(space.shape, others)
+            elif key == REAL_STATE:
+                encoder = raw_encoder(space, num_actions, size, board)
+                self.real_state_width = encoder.width
+            elif key == "predicted_state":
+                encoder = StateEncoder(space, num_actions, others, board)
             else:
                 raise UserError(f"no encoder is known for the observation {key!r}; use those of ThinkerEnv's observe")
             self.encoders[key] = encoder
@@ -97,7 +105,7 @@ class ThinkerNetwork(AgentNetwork):
         self.last_action_sizes = (num_actions, num_actions, 2)
         self.reward_scale = RunningScale(range(len(self.reward_names)))
         self.tree = (
-            None if layout is None else _tree_encoder(tree_encoder, layout, size, width + 2 + len(self.reward_names))
+            None if layout is None else _tree_encoder(tree_encoder, layout, others, width + 2 + len(self.reward_names))
         )
         width += 0 if self.tree is None else self.tree.width
         width += sum(self.last_action_sizes) + len(self.reward_names)
@@ -105,12 +113,22 @@ class ThinkerNetwork(AgentNetwork):
         self.heads = final_layer(width, self.head_sizes)
 
     def initial_memory(self, batch: int) -> Memory:
-        return {} if self.tree is None else self.tree.initial_memory(batch)
+        memory = {} if self.tree is None else dict(self.tree.initial_memory(batch))
+        if REAL_STATE in self.encoders:
+            memory[REAL_STATE] = torch.zeros(batch, self.real_state_width, device=self.device)
+        return memory
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
         """See `AgentNetwork`. Everything that does not depend on memory is computed for all steps in one batch."""
         flat = given.map(lambda x: x.flatten(0, 1))
-        encoded = [encoder(flat.observation[key], _action_into(key, flat)) for key, encoder in self.encoders.items()]
+        memory, encoded = dict(memory), []
+        for key, encoder in self.encoders.items():
+            if key == REAL_STATE:
+                features = self._real_state_features(given, flat, memory.pop(REAL_STATE))
+                last_real_state = features[-given.episode_start.shape[1] :]
+            else:
+                features = encoder(flat.observation[key], _action_into(key, flat))
+            encoded.append(features)
         *last_actions, last_reset = (
             one_hot_action(flat.last_action[:, column], size) for column, size in enumerate(self.last_action_sizes)
         )
@@ -129,13 +147,34 @@ class ThinkerNetwork(AgentNetwork):
         logits = torch.where(flat.next_is_real.unsqueeze(1), real_logits, imaginary_logits)
         leading = given.episode_start.shape
         outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
+        if REAL_STATE in self.encoders:
+            memory = {**memory, REAL_STATE: last_real_state.detach()}
         return AgentOutput(*outputs), memory
+
+    def _real_state_features(self, given: AgentInput, flat: AgentInput, remembered: Tensor) -> Tensor:
+        """Features [T * B, F] of the real states; ``remembered`` [B, F] are those of the step before.
+
+        Only the first step of a stage is encoded, where no imaginary action has been taken yet.
+        """
+        steps, batch = given.episode_start.shape
+        new = (given.last_action[..., LAST_IMAGINARY] == NO_ACTION) | given.episode_start  # [T, B]
+        rows = new.flatten().nonzero().squeeze(1)
+        if not len(rows):
+            return remembered.repeat(steps, 1)
+        encoded = self.encoders[REAL_STATE](flat.observation[REAL_STATE][rows], flat.last_action[rows, LAST_REAL])
+        # Of every step: the row of ``known`` with its features. The remembered ones come first.
+        known = torch.cat((remembered.to(encoded.dtype), encoded))
+        source = torch.zeros(steps + 1, batch, dtype=torch.int64, device=new.device)
+        source[0] = torch.arange(batch, device=new.device)
+        source[1:][new] = batch + torch.arange(len(rows), device=new.device)
+        return known[source.cummax(0).values[1:].flatten()]
 
     @torch.no_grad()
     def update_scales(self, given: AgentInput) -> None:
         flat = given.map(lambda x: x.flatten(0, 1))
         for key, encoder in self.encoders.items():
-            encoder.update_scale(flat.observation[key])  # type: ignore[operator]
+            if isinstance(encoder, HiddenEncoder):
+                encoder.update_scale(flat.observation[key])
         if self.tree is not None:
             self.tree.update_scale(flat)
         self.reward_scale.update(flat.last_reward)
@@ -161,7 +200,7 @@ class ThinkerAgentSpec(LearnedAgentSpec):
     """The agent that learns to plan. The defaults suit small boards on a laptop; see `paper_settings`."""
 
     tree_encoder: TreeEncoderName = "mlp"  # recurrent as in the paper, an MLP, or one network for each action alike
-    network_size: NetworkSize = "small"  # size of the encoders and of the recurrent network
+    network_size: RawNetworkSize = "small"  # of the encoders and the RNN; board: real states as in the board model
     planning_reward_scale: float = 1.0  # c^p at the start; with 0 at the end too there are no planning rewards
     final_planning_reward_scale: float = 0.0  # c^p at the end, annealed linearly
     planning_reward_annealing: float = 1.0  # fraction of the run after which c^p stays at its final value
@@ -174,7 +213,7 @@ class ThinkerAgentSpec(LearnedAgentSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "tree_encoder", get_args(TreeEncoderName))
-        check_choice(self, "network_size", get_args(NetworkSize))
+        check_choice(self, "network_size", get_args(RawNetworkSize))
         check_choice(self, "imaginary_actions", get_args(ImaginaryActions))
         for name in ("tree_mask_probability", "tree_dropout"):
             if not 0 <= getattr(self, name) <= 1:
