@@ -28,7 +28,7 @@ trained."""
 PICTURE_TRAINING = TrainerSettings(
     learning_rate=5e-4,
     batch_size=32,
-    replay_ratio=2.0,
+    replay_ratio=1.0,
     warm_up_transitions=2_000,
     gradient_clip=50.0,
 )
@@ -100,15 +100,23 @@ def atari_raw() -> RunSettings:
 def atari_small() -> RunSettings:
     """A game on a laptop: 48x48 gray pixels and small networks, --environment.game NAME."""
     return RunSettings(
-        real_steps=400_000,
+        real_steps=1_000_000,
         num_envs=32,
         exploration_steps=8_000,
         exploration_length=250,
         exploration_ratio=3.0,
         environment=AtariSpec(size=48, colours="gray"),
-        search=SearchSettings(stage_length=5, max_depth=4, discount=0.99),
+        # The model's features of the real state are not trained by rewards: the agent learns its own beside them.
+        search=SearchSettings(stage_length=5, max_depth=4, discount=0.99, observe=("tree", "hidden", "real_state")),
         model=DualModelSpec(size="image-small-stacked", training=PICTURE_TRAINING, replay_capacity=50_000),
-        agent=ThinkerAgentSpec(tree_encoder="per-action", tree_mask_probability=0.1, unroll_stages=16, batch_size=8),
+        agent=ThinkerAgentSpec(
+            tree_encoder="per-action",
+            tree_mask_probability=0.1,
+            learning_rate=5e-4,
+            unroll_stages=20,
+            batch_size=8,
+            trace_decay=0.95,
+        ),
         evaluation=EvaluationSettings(episodes=20, num_envs=20),
         checkpoint_minutes=5.0,
     )
@@ -121,7 +129,7 @@ def atari_small_raw() -> RunSettings:
         exploration_steps=0,
         search=SearchSettings(stage_length=1, discount=0.99),
         model=NoModelSpec(),
-        agent=RawAgentSpec(unroll_stages=40, batch_size=8, trace_decay=0.95),
+        agent=RawAgentSpec(learning_rate=5e-4, unroll_stages=40, batch_size=8, trace_decay=0.95),
     )
 
 
