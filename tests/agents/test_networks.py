@@ -8,11 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from tests.agents.support import as_if_learned, build_network, played
+from tests.agents.support import as_if_learned, begun, build_network, played, trajectory_for
 from tests.fakes import NUM_ACTIONS, OBSERVE, NoiseEnvs, NoiseModel, noise_env, raw_env
 from thinker.agents import AgentInput
 from thinker.agents.tree_encoder import SkipMLP, tree_scale
-from thinker.augmented import ThinkerEnv, layout
+from thinker.augmented import ThinkerEnv, collect, layout
 from thinker.interfaces import BoardStructure
 from thinker.nn.scale import NOT_SCALED, RunningScale
 
@@ -70,6 +70,32 @@ def test_a_batch_of_environments_is_learned_from_as_it_was_acted_in():
     with torch.no_grad():
         output, _ = network(batch.given, batch.memory)
     torch.testing.assert_close(output.value, whole.value[:, chosen], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stage_length", [1, 2, 4])
+@pytest.mark.parametrize("mask", [0.0, 0.5])
+@pytest.mark.parametrize("tree_encoder", ["mlp", "lstm-attention"])
+def test_the_real_state_is_encoded_once_in_a_stage_and_seen_in_all_of_its_steps(stage_length, mask, tree_encoder):
+    stages, num_envs = 5, 3
+    env = noise_env(num_envs, stage_length=stage_length, observe=("tree", "real_state"), shape=(2, 5, 5))
+    network = as_if_learned(build_network(env, tree_encoder=tree_encoder))
+    trajectory = trajectory_for(env, network, stages)
+    actor = begun(env, network, trajectory=trajectory, tree_mask_probability=mask)
+    encoded = []
+    encoder = network.encoders["real_state"]
+    encoder.register_forward_hook(lambda module, inputs, output: encoded.append(len(output)))
+    collect(env, actor, trajectory.num_steps)
+    if mask == 0:
+        assert sum(encoded) == (stages + 1) * num_envs  # the last is for the value after the unroll
+
+    unroll = trajectory.read()
+    with torch.no_grad():
+        learned, _ = network(unroll.given, unroll.memory)
+    torch.testing.assert_close(learned.value[:-1], unroll.value[:-1])
+    everywhere = encoder(
+        unroll.given.observation["real_state"].flatten(0, 1), unroll.given.last_action[..., 0].flatten()
+    )
+    torch.testing.assert_close(learned.features.flatten(0, 1)[:, : encoder.width], everywhere)
 
 
 def test_learning_sees_what_acting_saw_on_the_raw_mdp():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from thinker.agents import LearnedAgentSpec, RawAgentSpec, ThinkerAgentSpec, paper_settings
 from thinker.envs.atari.spec import AtariSpec
@@ -25,6 +26,14 @@ MINATAR_TRAINING = dataclasses.replace(
 )
 """Training of the board model on MinAtar. Later play shows what random play does not, so that both halves are always
 trained."""
+MINATAR_LEARNER: Mapping[str, Any] = {
+    "learning_rate": 3e-3,
+    "unroll_stages": 20,
+    "batch_size": 16,
+    "epochs": 3,
+    "trace_decay": 0.95,
+}
+"""What the learners of both agents have in common on MinAtar."""
 PICTURE_TRAINING = TrainerSettings(
     learning_rate=5e-4,
     batch_size=32,
@@ -40,18 +49,19 @@ def minatar() -> RunSettings:
     return RunSettings(
         real_steps=500_000,
         num_envs=128,
-        exploration_steps=20_000,
+        exploration_steps=5_000,
         exploration_length=50,
         exploration_ratio=5.0,
         environment=MinAtarSpec(),
-        search=SearchSettings(stage_length=6, max_depth=5, discount=0.97, observe=("tree", "hidden", "root_hidden")),
+        search=SearchSettings(
+            stage_length=6, max_depth=5, discount=0.97, observe=("tree", "hidden", "root_hidden", "real_state")
+        ),
         model=BoardModelSpec(training=MINATAR_TRAINING, replay_capacity=50_000),
         agent=ThinkerAgentSpec(
             tree_encoder="per-action",
+            network_size="board",
             tree_mask_probability=0.1,
-            unroll_stages=8,
-            batch_size=16,
-            real_entropy_cost=2e-2,
+            **MINATAR_LEARNER,
         ),
         evaluation=EvaluationSettings(episodes=128),
     )
@@ -64,9 +74,7 @@ def minatar_raw() -> RunSettings:
         exploration_steps=0,
         search=SearchSettings(stage_length=1, discount=0.97),
         model=NoModelSpec(),
-        agent=RawAgentSpec(
-            network_size="board", learning_rate=3e-3, unroll_stages=20, batch_size=16, epochs=3, trace_decay=0.95
-        ),
+        agent=RawAgentSpec(network_size="board", **MINATAR_LEARNER),
     )
 
 
