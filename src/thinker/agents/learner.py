@@ -27,6 +27,7 @@ class AdvantageScale(RunningScale):
     """The running scale of the advantages, updated once for each trajectory: it must keep up with the policy."""
 
     SLOWEST = 0.1
+    LARGEST = 10.0
 
 
 class NotFiniteError(UserError, FloatingPointError):

@@ -19,8 +19,9 @@ class RunningScale(nn.Module):
 
     SLOWEST = 0.01
     """Smallest weight of a new batch, so that old batches are forgotten while the model changes."""
-    LARGEST = 10.0
-    """Scaled features are clipped to this magnitude, so that rare outliers do not destabilise the network."""
+    LARGEST = 3.0
+    """Scaled features are clipped to this magnitude. A new world model's values and features soon grow many times
+    larger; until the scale follows, they must not overwhelm a new agent."""
     SMALLEST = 1e-3
     """Root mean squares are clamped to at least this: smaller groups are only noise so far."""
 
