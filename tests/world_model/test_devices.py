@@ -53,7 +53,7 @@ def collect(trainer: ModelTrainer, kind: str, steps: int, seed: int = 0) -> None
     ones, zeros = np.ones(NUM_ENVS, bool), np.zeros(NUM_ENVS, np.float32)
     for _ in range(steps):
         observation, after = (random_observations(space, (NUM_ENVS,), random).numpy() for _ in range(2))
-        if kind == "stacked":
+        if kind.endswith("stacked"):
             after[:, :-1] = observation[:, 1:]
         trainer.add(
             RealTransition(

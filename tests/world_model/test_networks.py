@@ -254,7 +254,7 @@ def learn_one_batch(model: TrainableNetwork, kind: str) -> dict[str, float]:
     """Train on one small batch and give each loss over what it was at the beginning."""
     steps, learning_rate = {"tiles": (200, 1e-2), "vector": (200, 1e-2)}.get(kind, (300, 3e-3))
     batch = random_batch(KINDS[kind][0], num_sequences=2, unroll_length=2)
-    if kind in ("stacked", "small-stacked"):  # each observation shares three frames with the one before
+    if kind.endswith("stacked"):  # each observation shares three frames with the one before
         frames = batch.observation.flatten(1, 2)[:, :6]
         batch = replace(batch, observation=torch.stack([frames[:, step : step + 4] for step in range(3)], 1))
     greedy = F.one_hot(batch.policy_target.argmax(-1), NUM_ACTIONS).float()
@@ -276,6 +276,7 @@ def learn_one_batch(model: TrainableNetwork, kind: str) -> dict[str, float]:
         *((kind, variant) for kind in ("tiles", "vector") for variant in VARIANTS),
         *(("image", variant) for variant in ("dual-l2", "single-l2")),
         ("stacked", "dual-l2"),
+        ("small-stacked", "dual-l2"),
     ],
 )
 def test_variants_learn_one_batch_by_heart(kind: str, variant: str) -> None:
