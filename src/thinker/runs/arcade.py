@@ -35,10 +35,11 @@ MINATAR_LEARNER: Mapping[str, Any] = {
 }
 """What the learners of both agents have in common on MinAtar."""
 PICTURE_TRAINING = TrainerSettings(
-    learning_rate=5e-4,
+    learning_rate=1e-3,
     batch_size=32,
     replay_ratio=1.0,
     warm_up_transitions=2_000,
+    state_loss_scale=1e4,  # a ball is a few faint pixels: its error is small in the mean over all of them
     gradient_clip=50.0,
 )
 """Training of a small world model of pictures on a laptop."""
@@ -116,7 +117,9 @@ def atari_small() -> RunSettings:
         environment=AtariSpec(size=48, colours="gray"),
         # The model's features of the real state are not trained by rewards: the agent learns its own beside them.
         search=SearchSettings(stage_length=5, max_depth=4, discount=0.99, observe=("tree", "hidden", "real_state")),
-        model=DualModelSpec(size="image-small-stacked", training=PICTURE_TRAINING, replay_capacity=50_000),
+        model=DualModelSpec(
+            size="image-small-stacked", state_loss="l2", training=PICTURE_TRAINING, replay_capacity=50_000
+        ),
         agent=ThinkerAgentSpec(
             tree_encoder="per-action",
             tree_mask_probability=0.1,
