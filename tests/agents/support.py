@@ -6,6 +6,7 @@ import torch
 
 from thinker.agents import AgentNetwork, NetworkActor, RawAgentSpec, ThinkerAgentSpec, Trajectory, Unroll
 from thinker.augmented import ThinkerEnv, collect
+from thinker.nn.centre import RunningCentre
 from thinker.nn.scale import RunningScale
 
 CPU = torch.device("cpu")
@@ -18,12 +19,16 @@ def build_network(env: ThinkerEnv, *, raw: bool = False, seed: int = 0, **settin
 
 
 def as_if_learned(network: AgentNetwork) -> AgentNetwork:
-    """Policies that are far from uniform, and inputs that are scaled."""
+    """Policies that are far from uniform, inputs that are scaled, and values with a unit."""
     with torch.no_grad():
         network.heads.weight.normal_(generator=torch.Generator().manual_seed(1))
     for module in network.modules():
         if isinstance(module, RunningScale):
             module.factor.fill_(0.7)
+        if isinstance(module, RunningCentre):
+            module.mean.fill_(0.3)
+            module.mean_square.fill_(0.04)
+    network.set_value_unit(torch.full((len(network.reward_names),), 0.4))
     return network
 
 

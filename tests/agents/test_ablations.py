@@ -54,7 +54,7 @@ def test_nothing_is_learned_from_random_imaginary_actions(objective):
     before = network.heads.weight.clone()
     learner.learn(trajectory, 0.0)
     changed = (network.heads.weight != before).any(1)
-    real, imaginary, reset, value = changed.split(network.head_sizes)
+    real, imaginary, reset, value = changed.split(network.heads.sizes)
     assert real.all()
     assert value.all()
     assert not imaginary.any()

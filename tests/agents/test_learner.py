@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from tests.agents.support import CPU
+from tests.agents.support import CPU, as_if_learned
 from tests.fakes import NoiseEnvs, noise_env, raw_env
 from thinker.agents import ActorCriticLearner, NetworkActor, NotFiniteError, RawAgentSpec, ThinkerAgentSpec
 from thinker.agents.learner import _behaviour_log_prob, _log_prob
@@ -226,6 +226,65 @@ def test_the_first_scale_is_that_of_the_first_trajectory(objective):
     setting.learn()
     expected = 1 / advantage.flatten(0, 1).square().mean(0).sqrt()
     torch.testing.assert_close(setting.learner._advantage_scale.factor, expected)
+
+
+@pytest.mark.parametrize(("size", "weight"), [(100.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 0.3), (0.001, 0.003)])
+def test_planning_advantages_are_enlarged_at_most_three_times_as_much_as_real_ones(size, weight):
+    """``size``: of the planning advantages, if the real ones have 1. Normalised, both would count the same."""
+    gradients = []
+    for planning in (1.0, size):
+        setting = Setting()
+        unroll = setting.unroll
+        for values in (unroll.reward, unroll.value, unroll.final_value):
+            values[..., REAL_REWARD] = 0  # nothing real to gain or to lose
+            values[..., PLANNING_REWARD] *= planning
+        setting.learner._advantage_scale.update(torch.tensor([[1.0, planning]]))
+        gradients.append(policy_gradient(setting))
+    torch.testing.assert_close(gradients[1], weight * gradients[0], rtol=1e-3, atol=1e-8)
+    assert gradients[0].any()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("raw", [True, False])
+def test_learning_does_not_depend_on_the_scale_of_the_rewards(raw, objective):
+    """Rewards 1/64 as large: the same policy and 1/64 of the values. A power of two, so that rounding is the same."""
+    learned = []
+    for scale in (1.0, 1 / 64):
+        setting = Setting(raw=raw, objective=objective, stages=4)
+        with torch.no_grad():
+            setting.network.heads.weight[-len(setting.network.reward_names) :] = 0  # values of 0
+        unroll = setting.unroll
+        unroll.value[:], unroll.final_value[:] = 0.0, 0.0
+        unroll.reward.mul_(scale)
+        for _ in range(5):
+            setting.learn()
+        output, _ = setting.network(unroll.given, unroll.memory)
+        learned.append((output.logits, output.reset_logits, output.value / scale))
+    for ours, theirs in zip(*learned, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert (learned[0][2] != 0).any()
+
+
+def test_a_new_unit_does_not_change_the_values():
+    setting = Setting()
+    as_if_learned(setting.network)
+    given, memory = setting.unroll.given, setting.unroll.memory
+    before, _ = setting.network(given, memory)
+    for unit in ([0.01, 50.0], [3.0, 0.002]):
+        setting.network.set_value_unit(torch.tensor(unit))
+        after, _ = setting.network(given, memory)
+        torch.testing.assert_close(after.value, before.value, rtol=1e-5, atol=1e-5)
+        assert torch.equal(after.logits, before.logits)
+    assert setting.network.heads.value_unit.tolist() == pytest.approx(unit)
+
+
+def test_weights_without_a_unit_can_be_loaded():
+    setting = Setting()
+    saved = weights(setting.network)
+    setting.network.set_value_unit(torch.tensor([2.0, 3.0]))
+    del saved["heads.value_unit"]
+    setting.network.load_state_dict(saved)
+    assert setting.network.heads.value_unit.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

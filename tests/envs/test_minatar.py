@@ -161,7 +161,7 @@ def test_planes_are_drawn_in_their_colours():
         assert np.array_equal(picture[8 * y : 8 * y + 8, 8 * x : 8 * x + 8], np.broadcast_to(expected, (8, 8, 3)))
     wrong = observation.copy()
     wrong[1, 5, 5] = 1
-    assert store.error(wrong, observation) == pytest.approx(0.01)
+    assert store.error(wrong, observation, observation) == pytest.approx(0.01)
 
 
 def test_it_can_be_searched():

@@ -46,6 +46,22 @@ def test_the_panel_shows_everything_and_the_cursor_comes_back(clock):
     assert re.search(r"steps/s +act 800", last)
 
 
+def test_a_pause_does_not_count_as_time_of_training(clock):
+    console = Console(file=io.StringIO())
+    with Progress(1_000, "run", every=1.0, console=console) as shown:
+        shown.update(0, {"phase": "training"})
+        clock[0] = 10
+        shown.update(100)
+        with shown.pause("evaluation"):
+            assert "phase evaluation" in console.file.getvalue().splitlines()[-1]
+            clock[0] = 500
+        clock[0] = 510
+        shown.update(200)
+        assert shown.steps_per_second == pytest.approx(10)
+        assert shown.seconds_left == pytest.approx(80)
+    assert "phase training" in console.file.getvalue().splitlines()[-1]
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_exception_restores_the_terminal_and_passes_on(error):
     console, streams = terminal(), (sys.stdout, sys.stderr)

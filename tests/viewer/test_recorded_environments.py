@@ -282,3 +282,20 @@ def test_squares_without_a_clear_tile_are_kept_as_such():
     assert store.frames[store.add(state)] == "??" + "1" * 34
     assert store.add(state.copy()) == 0
     assert len(store.frames) == 1
+
+
+def test_the_error_of_a_picture_is_relative_to_that_of_no_change():
+    """Most of a picture never changes, so that a mean over all pixels would call everything right."""
+    store = FrameStore(gym.spaces.Box(0, 255, (4, 48, 48), np.uint8))
+    before = np.full((4, 48, 48), 80, np.uint8)
+    real, half, blank = before.copy(), before.copy(), before.copy()
+    real[3, 10, 10] = 200  # only the newest picture counts
+    half[3, 10, 10] = 140
+    blank[0] = 0
+    assert store.error(real, real, before) == 0
+    assert store.error(half, real, before) == pytest.approx(0.25)
+    assert 0.25 < store.view.tolerance < 1
+    assert store.error(before, real, before) == 1
+    assert store.error(blank, real, before) == 1
+    assert store.error(before, before, before) == 0
+    assert store.error(real, before, before) == 1  # something that did not happen

@@ -19,6 +19,7 @@ from tests.world_model.networks_support import (
 from thinker.errors import UserError
 from thinker.interfaces import NO_ACTION, WorldModel
 from thinker.nn.blocks import ActionLayer, OutputLayer
+from thinker.nn.centre import RunningCentre
 from thinker.nn.sizes import TilesSize, VectorSize
 from thinker.world_model.acting import ActingCopy, ActingModel, ActingValues, fast_precision
 from thinker.world_model.build import build_dual, build_value_policy
@@ -76,7 +77,7 @@ def test_bfloat16_stays_near_float32_and_gives_float32_out(kind: str) -> None:
     assert (exact.precision, coarse.precision) == ("float32", "bfloat16")
     coarse.load_from(model)
     for module in coarse.network.modules():
-        expected = torch.float32 if isinstance(module, OutputLayer) else torch.bfloat16
+        expected = torch.float32 if isinstance(module, OutputLayer | RunningCentre) else torch.bfloat16
         assert all(parameter.dtype == expected for parameter in module.parameters(recurse=False))
         if isinstance(module, ActionLayer):
             assert module.table is not None

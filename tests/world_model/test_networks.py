@@ -355,12 +355,14 @@ def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator_alone()
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
 
 
-def test_parameter_groups_hold_every_parameter_once() -> None:
+@pytest.mark.parametrize("kind", ["tiles", "small-image"])
+def test_parameter_groups_hold_every_trainable_parameter_once(kind: str) -> None:
     for variant in VARIANTS:
-        model = build("tiles", variant)
+        model = build(kind, variant)
         grouped = [parameter for group in model.parameter_groups().values() for parameter in group]
         assert len(grouped) == len({id(parameter) for parameter in grouped})
-        assert {id(parameter) for parameter in grouped} == {id(parameter) for parameter in model.parameters()}
+        trainable = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+        assert {id(parameter) for parameter in grouped} == trainable
 
 
 def test_unknown_sizes_and_impossible_numbers_are_errors_that_say_what_to_do() -> None:

@@ -6,7 +6,7 @@ from thinker.agents.drc import DRCNetwork, DRCSpec
 from thinker.agents.i2a import I2ANetwork, I2ASpec
 from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.learner import ActorCriticLearner, NotFiniteError
-from thinker.agents.network import AgentInput, AgentNetwork, AgentOutput, Memory
+from thinker.agents.network import AgentInput, AgentNetwork, AgentOutput, Heads, Memory
 from thinker.agents.raw import RawAgentSpec, RawNetwork
 from thinker.agents.real_state import RealStateNetwork, RealStateSpec
 from thinker.agents.resnet import DeepImpalaNetwork, GuezResNet, ResNetSpec
@@ -27,6 +27,7 @@ __all__ = [
     "DRCSpec",
     "DeepImpalaNetwork",
     "GuezResNet",
+    "Heads",
     "I2ANetwork",
     "I2ASpec",
     "LearnedAgent",

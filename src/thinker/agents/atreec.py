@@ -25,9 +25,10 @@ from thinker.agents.network import (
     AgentInput,
     AgentNetwork,
     AgentOutput,
+    FinalLayer,
+    Heads,
     Memory,
     build_seeded,
-    final_layer,
     real_state_space,
 )
 from thinker.agents.settings import check_choice
@@ -123,12 +124,10 @@ class ATreeCNetwork(AgentNetwork):
         initialise(self.encoder)
         width = self.encoder.width
         self.transition = Transition(width, num_actions, transition_input)
-        self.reward = nn.Sequential(
-            nn.Linear(width, reward_width), nn.ReLU(), final_layer(reward_width, (num_actions,))
-        )
+        self.reward = nn.Sequential(nn.Linear(width, reward_width), nn.ReLU(), FinalLayer(reward_width, num_actions))
         self.value = nn.Linear(width, 1, bias=False)  # a constant would add the same to every logit
         nn.init.normal_(self.value.weight, std=INITIAL_HEAD_SCALE / math.sqrt(width))
-        self.critic = final_layer(width, (1,))
+        self.critic = Heads(width, (1,))
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
         leading = given.episode_start.shape
@@ -138,7 +137,8 @@ class ATreeCNetwork(AgentNetwork):
         rewards, values = self.expand(state)
         logits = soft_backup(rewards, values, self.discount, self.backup_weight)
         reset_logits = logits.new_zeros(len(logits), 2)
-        named = {"logits": logits, "reset_logits": reset_logits, "value": self.critic(state), "features": state}
+        (value,) = self.critic(state)
+        named = {"logits": logits, "reset_logits": reset_logits, "value": value, "features": state}
         outputs = {name: x.unflatten(0, leading) for name, x in named.items()}
         return AgentOutput(**outputs, auxiliary={"rewards": torch.cat(rewards, 1).unflatten(0, leading)}), memory
 
@@ -151,6 +151,10 @@ class ATreeCNetwork(AgentNetwork):
             nodes = self.transition(nodes).flatten(1, 2)
             values.append(self.value(nodes).squeeze(2))
         return rewards, values
+
+    @torch.no_grad()
+    def update_scales(self, given: AgentInput) -> None:
+        self.encoder.update_scale(given.observation["real_state"].flatten(0, 1))
 
     def auxiliary_losses(self, unroll: Unroll, output: AgentOutput) -> dict[str, Tensor]:
         """Reward grounding: half the squared errors of the rewards predicted along the actions taken from each step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Literal
 
@@ -19,6 +20,9 @@ from thinker.nn.board_features import FEATURES, BoardFeatures
 from thinker.nn.encoder import Architecture
 from thinker.nn.scale import RunningScale
 from thinker.nn.sizes import SIZES, ImageSize, TilesSize, choose_size
+
+SAMPLED_STEPS = 500
+"""Running scales of planes are updated with at most this many steps of a trajectory."""
 
 
 class Planes(nn.Module):
@@ -80,13 +84,30 @@ def planes_or_vector(shape: tuple[int, ...], size: NetworkSize) -> Planes | Vect
     return Planes(shape, size) if len(shape) == 3 else Vector(math.prod(shape), size)
 
 
-class HiddenEncoder(nn.Module):
+def sample_of(steps: Tensor) -> Tensor:
+    """At most `SAMPLED_STEPS` of the planes [N, ...], evenly spaced: enough for a running scale."""
+    return steps[torch.linspace(0, len(steps) - 1, min(len(steps), SAMPLED_STEPS), device=steps.device).long()]
+
+
+class ObservationEncoder(nn.Module, ABC):
+    """Base class of the encoders of one observation; subclasses set ``width``, the number of features."""
+
+    width: int
+
+    @abstractmethod
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """``observation`` [B, *shape] and the action [B] that led to it to features [B, width]."""
+
+    @torch.no_grad()
+    def update_scale(self, observation: Tensor) -> None:
+        """Update the running scale of the input, if there is one, with ``observation`` [N, *shape]."""
+
+
+class HiddenEncoder(ObservationEncoder):
     """Encodes the model's hidden state, scaled as a whole if it is planes and per feature if it is a vector.
 
     One layer is enough for a vector: the model has computed its features already.
     """
-
-    SAMPLED_STEPS = 500
 
     def __init__(self, shape: tuple[int, ...], size: NetworkSize) -> None:
         super().__init__()
@@ -95,21 +116,20 @@ class HiddenEncoder(nn.Module):
         self.body = Planes(shape, size) if self.is_planes else Vector(math.prod(shape), size, layers=1)
         self.width = self.body.width
 
-    def forward(self, hidden: Tensor, action: Tensor) -> Tensor:
-        """``hidden`` [B, *shape] to [B, width]; ``action`` is not used, since the hidden state already contains it."""
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """``observation`` [B, *shape] to [B, width]; ``action`` is not used: the hidden state already contains it."""
         if self.is_planes:
-            encoded: Tensor = self.body(hidden.float(), self.scale.factor)
+            encoded: Tensor = self.body(observation.float(), self.scale.factor)
         else:
-            encoded = self.body(self.scale(hidden.flatten(1)))
+            encoded = self.body(self.scale(observation.flatten(1)))
         return encoded
 
-    def update_scale(self, hidden: Tensor) -> None:
-        if self.is_planes:  # a sample of the steps has enough numbers
-            hidden = hidden[:: -(-len(hidden) // self.SAMPLED_STEPS)]
-        self.scale.update(hidden.reshape(-1, 1) if self.is_planes else hidden.flatten(1))
+    def update_scale(self, observation: Tensor) -> None:
+        # Of planes, a sample of the steps has enough numbers.
+        self.scale.update(sample_of(observation).reshape(-1, 1) if self.is_planes else observation.flatten(1))
 
 
-class StateEncoder(nn.Module):
+class StateEncoder(ObservationEncoder):
     """Encodes a real or predicted state: an encoder like the world model's, followed by the actor-critic's CNN.
 
     ``board``: what the environment declares of its boards, if anything.
@@ -132,11 +152,15 @@ class StateEncoder(nn.Module):
         self.body = planes_or_vector(architecture.layers.shape, size)
         self.width = self.body.width
 
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """``state`` [B, *observation_shape] and the action [B] that led to it to [B, width]."""
-        encoded = self.encoder(self.codec.encode(state), one_hot_action(action, self.num_actions))
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """``observation`` [B, *observation_shape] and the action [B] that led to it to [B, width]."""
+        encoded = self.encoder(self.codec.encode(observation), one_hot_action(action, self.num_actions))
         features: Tensor = self.body(encoded.relu_())
         return features
+
+    def update_scale(self, observation: Tensor) -> None:
+        if self.encoder.centre is not None:
+            self.encoder.centre.update(self.codec.encode(sample_of(observation)))
 
 
 RawNetworkSize = Literal["paper", "small", "board"]
@@ -152,7 +176,7 @@ def raw_encoder(
     return StateEncoder(space, num_actions, size, board)
 
 
-class BoardEncoder(BoardFeatures):
+class BoardEncoder(BoardFeatures, ObservationEncoder):
     """Encodes a board of 0s and 1s like the value-policy half of `BoardModelSpec`, without the action before it."""
 
     width = FEATURES
@@ -166,6 +190,6 @@ class BoardEncoder(BoardFeatures):
         self.codec = architecture.codec
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """``state`` [B, *observation_shape] to [B, width]; ``action`` is not used."""
-        return self.features(self.codec.encode(state))
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """``observation`` [B, *observation_shape] to [B, width]; ``action`` is not used."""
+        return self.features(self.codec.encode(observation))

@@ -25,9 +25,10 @@ from thinker.agents.network import (
     AgentInput,
     AgentNetwork,
     AgentOutput,
+    FinalLayer,
+    Heads,
     Memory,
     build_seeded,
-    final_layer,
     observation_spaces,
 )
 from thinker.agents.settings import check_choice
@@ -133,12 +134,12 @@ class I2ANetwork(AgentNetwork):
         self.frames = FrameEncoder(state_space, width, board)
         self.rollout_encoder = nn.LSTM(width + 1, width)
         rollout_policy = FrameEncoder(state_space, width, board)
-        self.rollout_policy = nn.Sequential(rollout_policy, final_layer(width, (num_actions,)))
+        self.rollout_policy = nn.Sequential(rollout_policy, FinalLayer(width, num_actions))
         for module in (self.model_free, self.frames, rollout_policy):
             initialise(module)
         self.reward_scale = RunningScale([0])
         features = self.model_free.width + num_actions * width + num_actions + 1
-        self.heads = final_layer(features, (num_actions, 1))
+        self.heads = Heads(features, (num_actions, 1))
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
         leading = given.episode_start.shape
@@ -153,7 +154,7 @@ class I2ANetwork(AgentNetwork):
             ),
             1,
         )
-        logits, value = self.heads(features).split((self.num_actions, 1), 1)
+        logits, value = self.heads(features)
         reset_logits = logits.new_zeros(len(logits), 2)
         named = {"logits": logits, "reset_logits": reset_logits, "value": value, "features": features}
         outputs = {name: x.unflatten(0, leading) for name, x in named.items()}
@@ -183,6 +184,7 @@ class I2ANetwork(AgentNetwork):
     @torch.no_grad()
     def update_scales(self, given: AgentInput) -> None:
         self.reward_scale.update(given.last_reward.flatten(0, 1))
+        self.model_free.update_scale(given.observation["real_state"].flatten(0, 1))
 
 
 @torch.no_grad()

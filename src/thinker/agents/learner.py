@@ -23,6 +23,10 @@ REAL, PLANNING = "real", "planning"
 """The kinds of reward; a network's ``reward_names`` are the columns of rewards, values and advantages."""
 
 
+LARGEST_AMPLIFICATION = 3.0
+"""Normalisation enlarges planning advantages at most this many times as much as real ones."""
+
+
 class AdvantageScale(RunningScale):
     """The running scale of the advantages, updated once for each trajectory: it must keep up with the policy."""
 
@@ -96,6 +100,8 @@ class ActorCriticLearner:
         returns_of_all = self._on_policy_returns(whole)
         if settings.normalise_advantages:
             self._advantage_scale.update(returns_of_all.advantage.flatten(0, 1))
+            if torch.isfinite(self._advantage_scale.mean_square).all():  # otherwise `_descend` reports it
+                self.network.set_value_unit(1 / self._advantage_scale.factor)
         metrics = []
         for _ in range(settings.epochs):
             for environments in self._batches(trajectory.num_envs):
@@ -184,9 +190,9 @@ class ActorCriticLearner:
         # The scale c^p is applied to the advantage and not to the planning reward, so that neither the critic nor the
         # running scale has to track a reward that is annealed.
         advantages = self._advantage_scale(returns.advantage) if settings.normalise_advantages else returns.advantage
-        scales = settings.reward_scales(progress)
+        weights = self._reward_weights(progress)
         advantage = sum(
-            (scales[name] * advantages[..., column] for column, name in enumerate(self.network.reward_names)),
+            (weights[name] * advantages[..., column] for column, name in enumerate(self.network.reward_names)),
             start=torch.zeros_like(advantages[..., 0]),
         )
         if settings.objective == "ppo":
@@ -211,6 +217,19 @@ class ActorCriticLearner:
         for name, loss in self.network.auxiliary_losses(unroll, output).items():
             losses[name] = total(loss)
         return losses
+
+    def _reward_weights(self, progress: float) -> dict[str, float]:
+        """The weight of each kind of advantage: its scale, and less for planning advantages that are very small.
+
+        Normalised, all kinds are of the same size. Where the search hardly finds anything better, planning rewards are
+        mainly the noise of the model, and would count as much as the real ones.
+        """
+        weights = self.settings.reward_scales(progress)
+        if not self.settings.normalise_advantages or not {REAL, PLANNING} <= weights.keys():
+            return weights
+        factors = dict(zip(self.network.reward_names, self._advantage_scale.factor.tolist()))
+        weight = min(1.0, LARGEST_AMPLIFICATION * factors[REAL] / factors[PLANNING])
+        return {**weights, PLANNING: weight * weights[PLANNING]}
 
     @property
     def _total(self) -> Callable[[Tensor], Tensor]:

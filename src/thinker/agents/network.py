@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium import spaces
@@ -67,6 +67,8 @@ class AgentNetwork(nn.Module, ABC):
     * ``observes``: the keys of the observations that the network needs, as in ``ThinkerEnv(observe=...)``.
     * ``reward_names``: the kinds of reward it predicts values for: "real", and "planning" if it learns from that too.
     * ``layout``: of the tree representation it was built for; None if it does not see the tree.
+
+    The final layer should be `Heads`, so that learning does not depend on the scale of the rewards.
     """
 
     num_actions: int
@@ -98,18 +100,63 @@ class AgentNetwork(nn.Module, ABC):
     def update_scales(self, given: AgentInput) -> None:
         """Update the running scales of the inputs, if any, from a trajectory [T, B, ...]."""
 
+    def set_value_unit(self, unit: Tensor) -> None:
+        """From now on, let the weights of all `Heads` predict values as multiples of ``unit`` [R]."""
+        for module in self.modules():
+            if isinstance(module, Heads):
+                module.set_value_unit(unit)
+
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
 
-def final_layer(inputs: int, sizes: tuple[int, ...]) -> nn.Linear:
-    """One linear layer for all heads, whose outputs have the given ``sizes``."""
-    layer = nn.Linear(inputs, sum(sizes))
-    with torch.no_grad():
-        layer.weight.mul_(INITIAL_HEAD_SCALE)
-        layer.bias.zero_()
-    return layer
+class FinalLayer(nn.Linear):
+    """A linear layer whose outputs are near 0 at first."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        with torch.no_grad():
+            self.weight.mul_(INITIAL_HEAD_SCALE)
+            self.bias.zero_()
+
+
+class Heads(FinalLayer):
+    """One linear layer for all heads of an actor-critic; the last one predicts the values.
+
+    The weights predict values as multiples of a unit, for which the learner takes the size of the advantages. A
+    gradient step is then equally large for all scales of rewards: with rewards a hundredth as large, each step would
+    otherwise move the values by much more than they differ between states.
+
+    Args:
+        inputs: the number of features.
+        sizes: the number of outputs of each head; of the last one R, the kinds of reward.
+    """
+
+    value_unit: Tensor
+
+    def __init__(self, inputs: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(inputs, sum(sizes))
+        self.sizes = sizes
+        self.register_buffer("value_unit", torch.ones(sizes[-1]))
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """``input`` [..., inputs] to the outputs of each head, [..., size]."""
+        *logits, value = super().forward(input).split(self.sizes, -1)
+        return *logits, value * self.value_unit
+
+    @torch.no_grad()
+    def set_value_unit(self, unit: Tensor) -> None:
+        """Change the unit [R]; the values stay what they are."""
+        ratio = self.value_unit / unit
+        self.weight[-len(unit) :].mul_(ratio.unsqueeze(1))
+        self.bias[-len(unit) :].mul_(ratio)
+        self.value_unit.copy_(unit)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # Weights saved by earlier versions have no unit.
+        state_dict.setdefault(prefix + "value_unit", torch.ones_like(self.value_unit))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def build_seeded(make: Callable[[], AgentNetwork], seed: int, device: torch.device) -> AgentNetwork:

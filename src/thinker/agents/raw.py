@@ -9,16 +9,16 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from thinker.agents.encoders import RawNetworkSize, raw_encoder
+from thinker.agents.encoders import ObservationEncoder, RawNetworkSize, raw_encoder
 from thinker.agents.learned import LearnedAgentSpec
 from thinker.agents.network import (
     LAST_REAL,
     AgentInput,
     AgentNetwork,
     AgentOutput,
+    Heads,
     Memory,
     build_seeded,
-    final_layer,
     real_state_space,
 )
 from thinker.agents.settings import check_choice
@@ -48,7 +48,7 @@ class RawNetwork(AgentNetwork):
         self.encoders = nn.ModuleDict({"real_state": encoder})
         initialise(self.encoders)
         self.reward_scale = RunningScale([0])
-        self.heads = final_layer(encoder.width + num_actions + 1, (num_actions, 1))
+        self.heads = Heads(encoder.width + num_actions + 1, (num_actions, 1))
 
     def forward(self, given: AgentInput, memory: Memory) -> tuple[AgentOutput, Memory]:
         leading = given.episode_start.shape
@@ -57,7 +57,7 @@ class RawNetwork(AgentNetwork):
         encoded = self.encoders["real_state"](flat.observation["real_state"], last_action)
         one_hot = one_hot_action(last_action, self.num_actions)
         features = torch.cat((encoded, one_hot, self.reward_scale(flat.last_reward)), 1)
-        logits, value = self.heads(features).split((self.num_actions, 1), 1)
+        logits, value = self.heads(features)
         reset_logits = logits.new_zeros(len(logits), 2)
         outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
         return AgentOutput(*outputs), memory
@@ -65,6 +65,9 @@ class RawNetwork(AgentNetwork):
     @torch.no_grad()
     def update_scales(self, given: AgentInput) -> None:
         self.reward_scale.update(given.last_reward.flatten(0, 1))
+        encoder = self.encoders["real_state"]
+        assert isinstance(encoder, ObservationEncoder)
+        encoder.update_scale(given.observation["real_state"].flatten(0, 1))
 
 
 @dataclass(frozen=True)

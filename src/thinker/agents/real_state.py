@@ -15,9 +15,9 @@ from thinker.agents.network import (
     AgentInput,
     AgentNetwork,
     AgentOutput,
+    Heads,
     Memory,
     build_seeded,
-    final_layer,
     observation_spaces,
 )
 from thinker.augmented import ThinkerEnv
@@ -50,7 +50,7 @@ class RealStateNetwork(AgentNetwork):
             )
         self.num_actions = num_actions
         self.codec = ObservationCodec(space, SIZES[size], None if board is None else board.border)
-        self.heads = final_layer(width, (num_actions, 1))
+        self.heads = Heads(width, (num_actions, 1))
 
     @property
     def planes(self) -> int:
@@ -80,7 +80,7 @@ class RealStateNetwork(AgentNetwork):
         leading = given.episode_start.shape
         state = self.codec.encode(given.observation["real_state"].flatten(0, 1))
         features, memory = self.features(state, given, memory)
-        logits, value = self.heads(features).split((self.num_actions, 1), 1)
+        logits, value = self.heads(features)
         reset_logits = logits.new_zeros(len(logits), 2)
         outputs = (x.unflatten(0, leading) for x in (logits, reset_logits, value, features))
         return AgentOutput(*outputs), memory

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from thinker.agents.encoders import BoardEncoder, HiddenEncoder, RawNetworkSize, StateEncoder, raw_encoder
+from thinker.agents.encoders import HiddenEncoder, ObservationEncoder, RawNetworkSize, StateEncoder, raw_encoder
 from thinker.agents.learned import LearnedAgent, LearnedAgentSpec
 from thinker.agents.network import (
     LAST_IMAGINARY,
@@ -18,9 +18,9 @@ from thinker.agents.network import (
     AgentInput,
     AgentNetwork,
     AgentOutput,
+    Heads,
     Memory,
     build_seeded,
-    final_layer,
     observation_spaces,
 )
 from thinker.agents.per_action import PerActionTreeEncoder
@@ -87,7 +87,7 @@ class ThinkerNetwork(AgentNetwork):
         for key, space in observation_spaces.items():
             if key == "tree":
                 continue
-            encoder: HiddenEncoder | StateEncoder | BoardEncoder
+            encoder: ObservationEncoder
             if key in ("hidden", "root_hidden"):
                 encoder = HiddenEncoder(space.shape, others)
             elif key == REAL_STATE:
@@ -109,8 +109,7 @@ class ThinkerNetwork(AgentNetwork):
         )
         width += 0 if self.tree is None else self.tree.width
         width += sum(self.last_action_sizes) + len(self.reward_names)
-        self.head_sizes = (num_actions, num_actions, 2, len(self.reward_names))
-        self.heads = final_layer(width, self.head_sizes)
+        self.heads = Heads(width, (num_actions, num_actions, 2, len(self.reward_names)))
 
     def initial_memory(self, batch: int) -> Memory:
         memory = {} if self.tree is None else dict(self.tree.initial_memory(batch))
@@ -139,7 +138,7 @@ class ThinkerNetwork(AgentNetwork):
             parts.append(features)
         features = torch.cat(parts, 1)
 
-        real_logits, imaginary_logits, reset_logits, value = self.heads(features).split(self.head_sizes, 1)
+        real_logits, imaginary_logits, reset_logits, value = self.heads(features)
         if own_logits is not None:
             real_logits, imaginary_logits = real_logits + own_logits[..., 0], imaginary_logits + own_logits[..., 1]
         if self.imaginary_actions == "random":
@@ -173,8 +172,8 @@ class ThinkerNetwork(AgentNetwork):
     def update_scales(self, given: AgentInput) -> None:
         flat = given.map(lambda x: x.flatten(0, 1))
         for key, encoder in self.encoders.items():
-            if isinstance(encoder, HiddenEncoder):
-                encoder.update_scale(flat.observation[key])
+            assert isinstance(encoder, ObservationEncoder)
+            encoder.update_scale(flat.observation[key])
         if self.tree is not None:
             self.tree.update_scale(flat)
         self.reward_scale.update(flat.last_reward)

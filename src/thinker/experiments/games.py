@@ -69,11 +69,14 @@ def draw_games(results: Results, figure: Figure, normalise: Normalise, by: Aggre
     for axis, game in zip(axes, results.games):
         return_curves(axis, results, game)
         axis.set_title(game.replace("_", " "), fontsize=9)
+        if not axis.lines:
+            axis.set(xticks=[], yticks=[])
+            axis.text(0.5, 0.5, "no episode ended\nin training", ha="center", transform=axis.transAxes, fontsize=8)
     _curve_of_all(axes[panels - 2], results, normalise, by, unit)
     _aggregates(axes[panels - 1], results, normalise, unit)
     for axis in axes[panels:]:
         axis.set_visible(False)
-    handles, labels = axes[0].get_legend_handles_labels()
+    handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda found: len(found[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 
 
@@ -126,25 +129,25 @@ def _published_scores(results: Results, normalise: Normalise, values: Mapping[st
 
 
 def _curve_of_all(axis: Axes, results: Results, normalise: Normalise, by: Aggregate, unit: str) -> None:
-    """The aggregate of normalised running averages of all games by frames."""
+    """The aggregate of normalised running averages by frames, of all games that have any."""
     for number, (variant, label) in enumerate(results.labels.items()):
-        curves, counts = [], []
+        curves = []
         for game in results.games:
             runs = [run for run in results.of(variant, game) if run.curve.get("return")]
             normalised = [normalise(results, game, np.array(run.curve["return"], np.float64)) for run in runs]
             usable = [(np.array(run.curve[STEP], np.float64), y) for run, y in zip(runs, normalised) if len(y)]
-            counts.append(len(usable))
-            curves.append(usable)
-        count = min(counts, default=0)
-        if not count:
+            if usable:  # training may end before the first episode of a game
+                curves.append(usable)
+        if not curves:
             continue
+        count = min(map(len, curves))
         grid, values = on_common_grid([one for usable in curves for one in usable[:count]])
         if not len(grid):
             continue
         thin = np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))
         stacked = values[:, thin].reshape(len(curves), count, len(thin)).transpose(1, 0, 2)  # [runs, games, points]
         band(axis, grid[thin], curve_band(stacked, by), number, label)
-    axis.set_title(f"{by} of all games", fontsize=9)
+    axis.set_title(f"{by} of these games", fontsize=9)
     axis.set_ylabel(unit, fontsize=8)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     style(axis)

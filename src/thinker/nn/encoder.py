@@ -8,6 +8,7 @@ import gymnasium as gym
 from torch import Tensor, nn
 
 from thinker.nn.blocks import ActionLayer, Layers, residual_blocks
+from thinker.nn.centre import RunningCentre
 from thinker.nn.codec import ObservationCodec
 from thinker.nn.sizes import ImageSize, ModelSize, SmallImageSize, TilesSize
 
@@ -15,13 +16,15 @@ from thinker.nn.sizes import ImageSize, ModelSize, SmallImageSize, TilesSize
 class Encoder(nn.Module):
     """g(s): maps a state and the one-hot action that led to it to a hidden state."""
 
-    def __init__(self, first: ActionLayer, *rest: nn.Module) -> None:
+    def __init__(self, first: ActionLayer, *rest: nn.Module, centre: RunningCentre | None = None) -> None:
         super().__init__()
         self.first = first
         self.rest = nn.Sequential(*rest)
+        self.centre = centre
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         """``state`` [B, *state_shape] and ``action`` [B, A] to [B, *hidden_shape]."""
+        state = state if self.centre is None else self.centre(state)
         x = self.first(state.to(self.first.action_weight.dtype), action)
         encoded: Tensor = self.rest(x)
         return encoded
@@ -70,6 +73,7 @@ class Architecture:
                 nn.ReLU(),
                 nn.Conv2d(2 * channels, 2 * channels, 3, stride=2, padding=1),
                 residual_blocks(layers, 2 * channels, size.blocks),
+                centre=RunningCentre((inputs, *self.resolutions[0])),
             )
         return Encoder(
             first,

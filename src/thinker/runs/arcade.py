@@ -7,12 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from thinker.agents import LearnedAgentSpec, RawAgentSpec, ThinkerAgentSpec, paper_settings
+from thinker.augmented import Observe
 from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.minatar import MinAtarSpec
 from thinker.runs.settings import EvaluationSettings, RunSettings, SearchSettings
 from thinker.world_model.spec import BoardModelSpec, DualModelSpec, NoModelSpec
 from thinker.world_model.trainer import TrainerSettings, board_settings
 
+TREE_AND_REAL_STATE: tuple[Observe, ...] = ("tree", "real_state")
+"""What the planning agents of the laptop presets observe. They learn their own features of the real state: hidden
+states of the model, which change as long as it is trained, did not help beside them."""
 MINATAR_TRAINING = dataclasses.replace(
     board_settings(),
     unroll_length=1,
@@ -54,9 +58,7 @@ def minatar() -> RunSettings:
         exploration_length=50,
         exploration_ratio=5.0,
         environment=MinAtarSpec(),
-        search=SearchSettings(
-            stage_length=6, max_depth=5, discount=0.97, observe=("tree", "hidden", "root_hidden", "real_state")
-        ),
+        search=SearchSettings(stage_length=6, max_depth=5, discount=0.97, observe=TREE_AND_REAL_STATE),
         model=BoardModelSpec(training=MINATAR_TRAINING, replay_capacity=50_000),
         agent=ThinkerAgentSpec(
             tree_encoder="per-action",
@@ -115,8 +117,7 @@ def atari_small() -> RunSettings:
         exploration_length=250,
         exploration_ratio=3.0,
         environment=AtariSpec(size=48, colours="gray"),
-        # The model's features of the real state are not trained by rewards: the agent learns its own beside them.
-        search=SearchSettings(stage_length=5, max_depth=4, discount=0.99, observe=("tree", "hidden", "real_state")),
+        search=SearchSettings(stage_length=5, max_depth=4, discount=0.99, observe=TREE_AND_REAL_STATE),
         model=DualModelSpec(
             size="image-small-stacked", state_loss="l2", training=PICTURE_TRAINING, replay_capacity=50_000
         ),

@@ -7,7 +7,8 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -90,6 +91,21 @@ class Progress:
             self._recent.popleft()
         if self._live is None and (self._last_line is None or now - self._last_line >= self.every):
             self._print_line()
+
+    @contextmanager
+    def pause(self, phase: str) -> Iterator[None]:
+        """Show ``phase`` meanwhile, and leave this time out of the speed."""
+        fields = self._fields
+        self._fields = {**fields, "phase": phase}
+        if self._live is None:
+            self._print_line()
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            passed = time.monotonic() - start
+            self._recent = deque((then + passed, step) for then, step in self._recent)
+            self._fields = fields
 
     @property
     def steps_per_second(self) -> float:

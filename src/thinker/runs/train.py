@@ -140,7 +140,9 @@ def _loop(
         if every and run.real_steps // every > last_evaluation and not run.finished:
             last_evaluation = run.real_steps // every
             engine.update_run()
-            writer.write(run.real_steps, {**evaluate_run(run).metrics(), **_speed(run)})
+            with progress.pause("evaluation"):
+                evaluated = evaluate_run(run)
+            writer.write(run.real_steps, {**evaluated.metrics(), **_speed(run)})
         if stop.is_set() or time.monotonic() - last_checkpoint > 60 * settings.checkpoint_minutes:
             save()
             last_checkpoint = time.monotonic()
@@ -151,7 +153,8 @@ def _loop(
     save()
     training_minutes = run.wall_seconds / 60
     engine.update_run()
-    final = evaluate_run(run)
+    with progress.pause("evaluation"):
+        final = evaluate_run(run)
     writer.write(run.real_steps, {**final.metrics(), **_speed(run)})
     interval = final.success_interval()
     return {

@@ -45,6 +45,7 @@ class RealOutcome:
 class _Prediction:
     """A stage whose imagination the real actions have followed so far, down to ``node``."""
 
+    start: np.ndarray  # the real state at the root
     child: dict[tuple[int, int], int]  # (node, action) -> node
     states: dict[int, np.ndarray]  # predicted, by node
     error: list[float | None]  # of the stage's tree, filled in as the real states become known
@@ -93,6 +94,7 @@ class EpisodeWriter:
 
     def _begin_stage(self, state: np.ndarray) -> None:
         self._frame, self._picture = self._frames.add_real(state), self._renderer.picture(self.e)
+        self._start = state.copy()
         self._steps: list[ImaginedStep] = []
         self._rollouts: int | None = None
         self._states: dict[int, np.ndarray] = {}  # predicted, by node
@@ -163,7 +165,7 @@ class EpisodeWriter:
         e, tree = self.e, self._recorded_tree
         edges = zip(tree.parent[1:], tree.action[1:])
         child = {edge: node for node, edge in enumerate(edges, start=1)}
-        self._followed.append(_Prediction(child, self._states, tree.error))
+        self._followed.append(_Prediction(self._start, child, self._states, tree.error))
         self._compare(outcome.next_state[e])
         self._stages.append(
             Stage(
@@ -187,7 +189,8 @@ class EpisodeWriter:
             node = prediction.child.get((prediction.node, self._action))
             if node is not None and node in prediction.states:
                 prediction.node = node
-                prediction.error[node] = rounded(self._frames.error(prediction.states[node], real))
+                error = self._frames.error(prediction.states[node], real, prediction.start)
+                prediction.error[node] = rounded(error)
                 still_followed.append(prediction)
         self._followed = still_followed
 

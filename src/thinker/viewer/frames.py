@@ -31,7 +31,8 @@ _LARGEST_SIDE = 160  # pixels of a picture in the recording
 _SQUARE = 8  # pixels of a square in the picture of coloured planes
 _MOST_NUMBERS = 256  # of a vector
 _MOST_CHARACTERS = 2_200  # of a picture in the recording
-_TOLERANCE = 0.02  # mean error of a predicted picture or vector, in units of the observations' range
+_TOLERANCE = 0.02  # mean error of a predicted vector, in units of the observations' range
+_PICTURE_TOLERANCE = 0.5  # error of a predicted picture; that of no change is 1
 
 
 class FrameStore:
@@ -73,7 +74,7 @@ class FrameStore:
             self.view = View("board", height=shape[1], width=shape[2], sprites=_sprites(tile_pictures, shape[0]))
         elif _is_picture(space):
             picture = self._picture(np.zeros(shape, space.dtype))
-            self.view = View("image", height=picture.height, width=picture.width, tolerance=_TOLERANCE)
+            self.view = View("image", height=picture.height, width=picture.width, tolerance=_PICTURE_TOLERANCE)
         else:
             size = int(np.prod(shape))
             shown = range(min(size, _MOST_NUMBERS))
@@ -99,10 +100,18 @@ class FrameStore:
             self.frames.append(self._frame(state))
         return self._index[key]
 
-    def error(self, predicted: np.ndarray, real: np.ndarray) -> float:
-        """The share of squares that differ on a board; otherwise the mean difference in units of the range."""
+    def error(self, predicted: np.ndarray, real: np.ndarray, before: np.ndarray) -> float:
+        """How wrong a predicted state is; ``before`` is the real state from which it was predicted.
+
+        Boards: the share of squares that differ. Pictures: the squared error of the newest one, divided by that of
+        predicting no change, since most of a picture never changes. Vectors: the mean difference in units of the range.
+        """
         if self._is_board:
             return float((predicted != real).any(0).mean())
+        if self.view.kind == "image":
+            guess, truth, last = (self._newest(state).astype(np.float64) for state in (predicted, real, before))
+            wrong, changed = np.square(guess - truth).sum(), np.square(last - truth).sum()
+            return float(wrong / changed) if changed else float(wrong > 0)
         span = self._high - self._low
         difference = np.abs(predicted.astype(np.float64) - real.astype(np.float64))
         return float((difference / np.where(span > 0, span, 1.0)).mean())
@@ -121,16 +130,21 @@ class FrameStore:
             colours = np.vstack((self._plane_colours, np.zeros((1, 3), np.uint8)))
             first = np.where(state.any(0), state.argmax(0), len(state))  # [H, W]
             return Image.fromarray(colours[first].repeat(_SQUARE, 0).repeat(_SQUARE, 1))
-        pixels = state if state.ndim == 3 else state[None]
-        if not _channels_first(pixels.shape):
-            pixels = np.moveaxis(pixels, -1, 0)
-        pixels = pixels[-3:] if pixels.shape[0] % 3 == 0 else pixels[-1:]
+        pixels = self._newest(state)
         if pixels.dtype != np.uint8:
             low, high = float(self._space.low.min()), float(self._space.high.max())
             pixels = ((pixels - low) / (high - low) * 255).clip(0, 255).astype(np.uint8)
         step = -(-max(pixels.shape[1:]) // _LARGEST_SIDE)
         pixels = np.ascontiguousarray(pixels[:, ::step, ::step].transpose(1, 2, 0))
         return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
+
+    @staticmethod
+    def _newest(state: np.ndarray) -> np.ndarray:
+        """The newest picture of a stack, [1 or 3, height, width]."""
+        pixels = state if state.ndim == 3 else state[None]
+        if not _channels_first(pixels.shape):
+            pixels = np.moveaxis(pixels, -1, 0)
+        return pixels[-3:] if pixels.shape[0] % 3 == 0 else pixels[-1:]
 
 
 def _is_board(space: spaces.Box) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from thinker.errors import UserError
 from thinker.interfaces import NodeOutput
 from thinker.nn.blocks import ActionLayer, OutputLayer
+from thinker.nn.centre import RunningCentre
 from thinker.world_model.board import BoardValueNetwork
 from thinker.world_model.network import LearnedModel, TrainableNetwork
 from thinker.world_model.value_policy import ValuePolicyNetwork
@@ -51,7 +52,7 @@ class ActingCopy(Generic[Network]):
         self.precision: str = str(dtype).removeprefix("torch.")
         self.version = 0  # changes with the weights
         for module in self.network.modules():
-            if not isinstance(module, OutputLayer):
+            if not isinstance(module, OutputLayer | RunningCentre):
                 for parameter in module.parameters(recurse=False):
                     parameter.data = parameter.data.to(dtype)
         self._keep_tables()

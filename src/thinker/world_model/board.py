@@ -29,6 +29,7 @@ from thinker.world_model.network import (
     batch_major,
     squared_error,
     time_major,
+    trainable,
 )
 
 BoardStateLoss = Literal["cross-entropy", "feature"]
@@ -148,7 +149,7 @@ class BoardValueNetwork(BoardEvaluation):
         self.value_policy = BoardEvaluator(architecture, player_planes)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        return {"value_policy": list(self.parameters())}
+        return {"value_policy": trainable(self)}
 
     def predict(self, batch: SequenceBatch) -> Predictions:
         return self.predict_values(batch)
@@ -182,8 +183,8 @@ class BoardNetwork(BoardEvaluation):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         return {
-            "state_reward": list(self.state_reward.parameters()),
-            "value_policy": list(self.value_policy.parameters()),
+            "state_reward": trainable(self.state_reward),
+            "value_policy": trainable(self.value_policy),
         }
 
     def predict(self, batch: SequenceBatch) -> Predictions:

@@ -17,6 +17,7 @@ from thinker.world_model.network import (
     batch_major,
     squared_error,
     time_major,
+    trainable,
 )
 from thinker.world_model.value_policy import ValuePolicyNetwork
 
@@ -72,8 +73,8 @@ class DualNetwork(LearnedModel):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         return {
-            "state_reward": list(self.state_reward.parameters()),
-            "value_policy": list(self.value_policy.parameters()),
+            "state_reward": trainable(self.state_reward),
+            "value_policy": trainable(self.value_policy),
         }
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from thinker.interfaces import NodeOutput
 from thinker.nn.blocks import one_hot_action
+from thinker.nn.centre import RunningCentre
 from thinker.world_model.architecture import Decoder, ModelArchitecture
 from thinker.world_model.batch import SequenceBatch
 from thinker.world_model.heads import Head
@@ -56,6 +57,11 @@ def from_rows(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     return rows if len(shape) == 1 else rows.unflatten(1, (*shape[1:], shape[0])).permute(0, 3, 1, 2)
 
 
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters of ``module`` that gradients change."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
 def time_major(x: Tensor) -> Tensor:
     """[N, L, ...] to [L * N, ...], so that the sequences of each step are contiguous."""
     return x.transpose(0, 1).flatten(0, 1)
@@ -96,13 +102,22 @@ class TrainableNetwork(nn.Module, ABC):
     def predict(self, batch: SequenceBatch) -> Predictions:
         """All predictions for the sequences, with gradients."""
 
+    @torch.no_grad()
+    def update_centres(self, batch: SequenceBatch) -> None:
+        """Update the running means that encoders of pictures subtract, if there are any, with the first states."""
+        centres = [module for module in self.modules() if isinstance(module, RunningCentre)]
+        if centres:
+            states = self.codec.encode(batch.observation[:, 0])
+            for centre in centres:
+                centre.update(states)
+
     def predict_values(self, batch: SequenceBatch) -> Predictions:
         """The value-policy half's predictions alone; only if the network is ``separable``."""
         raise NotImplementedError(f"{type(self).__name__} has no value-policy half that can be trained alone")
 
     @abstractmethod
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """All parameters, by the sub-network that may have its own learning rate."""
+        """All trainable parameters, by the sub-network that may have its own learning rate."""
 
 
 class LearnedModel(TrainableNetwork):
@@ -152,7 +167,7 @@ class LearnedModel(TrainableNetwork):
 
     def _split(self, hidden: Tensor) -> tuple[list[Tensor], Tensor]:
         """Split rows into the sub-networks' hidden states (in the weights' dtype) and the decoder's carried part."""
-        dtype = next(self.parameters()).dtype
+        dtype = next(self.parameters()).dtype  # the first one is an encoder's first layer
         parts = [part.to(dtype) for part in self._parts(hidden)]
         carried = hidden[:, math.prod(self.hidden_shape) :]
         return parts, carried if self.decoder is None else from_rows(carried, self.decoder.carried_shape)

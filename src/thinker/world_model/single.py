@@ -16,6 +16,7 @@ from thinker.world_model.network import (
     batch_major,
     squared_error,
     time_major,
+    trainable,
 )
 
 
@@ -36,7 +37,7 @@ class SingleNetwork(LearnedModel):
         return self.state_decoder
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        return {"single": list(self.parameters())}
+        return {"single": trainable(self)}
 
     @torch.no_grad()
     def root(self, observation: Tensor, last_action: Tensor) -> NodeOutput:

@@ -280,6 +280,7 @@ class ModelTrainer:
         moved = self._to_device(batch)
         if values_only:
             scales = {name: scales[name] for name in VALUE_POLICY_LOSSES}
+        network.update_centres(moved)
         output = model_losses(network.predict_values(moved) if values_only else network.predict(moved), moved, scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
         for name, loss in losses.items():

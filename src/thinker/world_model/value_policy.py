@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from thinker.nn.blocks import one_hot_action
 from thinker.world_model.architecture import ModelArchitecture
 from thinker.world_model.batch import SequenceBatch
-from thinker.world_model.network import Predictions, TrainableNetwork, actions_of, batch_major, time_major
+from thinker.world_model.network import Predictions, TrainableNetwork, actions_of, batch_major, time_major, trainable
 
 
 class ValuePolicyNetwork(TrainableNetwork):
@@ -54,4 +54,4 @@ class ValuePolicyNetwork(TrainableNetwork):
         )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        return {"value_policy": list(self.parameters())}
+        return {"value_policy": trainable(self)}
