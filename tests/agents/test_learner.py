@@ -220,6 +220,31 @@ def test_both_objectives_normalise_alike():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_balanced_real_actions_count_as_often_as_a_stage_has_steps(objective, reduction):
+    plain, balanced = (
+        Setting(objective=objective, loss_reduction=reduction, balance_actions=balance) for balance in (False, True)
+    )
+    real = plain.unroll.given.next_is_real
+    before, after = policy_gradient(plain), policy_gradient(balanced)
+    assert before[:-1][real[:-1]].any()
+    torch.testing.assert_close(after[real], 4 * before[real])
+    assert torch.equal(after[~real], before[~real])
+    metrics, same = plain.learn(), balanced.learn()
+    assert same["loss/entropy_real"] == pytest.approx(4 * metrics["loss/entropy_real"], rel=0.05)
+    assert same["agent/entropy_real"] == pytest.approx(metrics["agent/entropy_real"], rel=0.05)
+
+
+def test_without_a_search_balanced_actions_are_the_same():
+    learned = []
+    for balance in (False, True):
+        setting = Setting(raw=True, balance_actions=balance)
+        setting.learn()
+        learned.append(weights(setting.network))
+    assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_first_scale_is_that_of_the_first_trajectory(objective):
     setting = Setting(objective=objective)
     advantage = setting.learner._on_policy_returns(setting.unroll).advantage

@@ -71,6 +71,7 @@ class ActorCriticLearner:
         self.settings = settings
         self.discount = discount
         self.trace_decay = settings.trace_decay ** (1 / stage_length)  # λ per augmented step
+        self.real_weight = float(stage_length) if settings.balance_actions else 1.0
         self.updates = 0  # gradient steps so far
         self._generator = torch.Generator().manual_seed(seed)
         betas = (settings.adam_beta_1, settings.adam_beta_2)
@@ -203,9 +204,13 @@ class ActorCriticLearner:
             policy_loss = -log_prob * advantage
 
         real = unroll.given.next_is_real[:-1]
+        policy_loss = policy_loss * torch.where(real, self.real_weight, 1.0)
         entropy, reset_entropy = _entropy(output.logits[:-1]), _entropy(output.reset_logits[:-1])
+        entropies = {
+            "real": self.real_weight * entropy * real,
+            "imaginary": entropy * ~real + reset_entropy * unroll.reset_acts,
+        }
         error = (returns.target - output.value[:-1]) * self._advantage_scale.factor  # ones if not normalised
-        entropies = {"real": entropy * real, "imaginary": entropy * ~real + reset_entropy * unroll.reset_acts}
         losses = {
             "policy": total(policy_loss),
             **{f"entropy_{name}": -total(entropies[name]) for name in settings.entropy_costs()},
@@ -263,7 +268,7 @@ class ActorCriticLearner:
         metrics = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
         real = unroll.given.next_is_real[:-1].float()
         # Per real step, and per imaginary step for both of its actions together
-        metrics["agent/entropy_real"] = -losses["entropy_real"].detach() / self._total(real)
+        metrics["agent/entropy_real"] = -losses["entropy_real"].detach() / (self.real_weight * self._total(real))
         if "entropy_imaginary" in losses:
             imaginary = self._total(1 - real).clamp(min=1e-8)  # 0 if the stage length is 1
             metrics["agent/entropy_imaginary"] = -losses["entropy_imaginary"].detach() / imaginary

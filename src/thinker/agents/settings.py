@@ -35,6 +35,7 @@ class LearnerSettings:
 
     # Losses and their scales
     loss_reduction: Reduction = "mean"  # over steps and environments
+    balance_actions: bool = False  # real actions count K times in the losses of the policy, as much as without a search
     baseline_scale: float = 0.5  # scale of the value losses
     real_entropy_cost: float = 1e-2  # entropy bonus of real actions
     feature_cost: float = 1e-9  # L2 penalty on the final layer's input

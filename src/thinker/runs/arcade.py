@@ -64,6 +64,7 @@ def minatar() -> RunSettings:
             tree_encoder="per-action",
             network_size="board",
             tree_mask_probability=0.1,
+            balance_actions=True,
             **MINATAR_LEARNER,
         ),
         evaluation=EvaluationSettings(episodes=128),
