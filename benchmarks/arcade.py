@@ -24,6 +24,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.ray_projection import Phases, measured_phases
+from thinker.agents.trajectory import Unroll
 from thinker.envs.atari.spec import AtariSpec
 from thinker.envs.minatar import MinAtarSpec
 from thinker.interfaces import NO_ACTION, RealTransition, WorldModel
@@ -158,7 +159,8 @@ def project(num_envs: int, stages: int, batch_size: int) -> None:
         discount=settings.search.discount,
         frame_stack=4,
     )
-    unroll = _nbytes(experience.trajectory.read()) * settings.num_envs * agent.unroll_stages / (num_envs * stages)
+    steps = agent.unroll_stages * settings.search.stage_length
+    unroll = unroll_bytes(experience.trajectory.read(), settings.num_envs, steps)
     weights = sum(_nbytes(network.state_dict()) for network in run.networks().values())
     print(
         f"memory, from the sizes of its parts at the preset's settings: replay {replay.nbytes / GIB:.1f} GiB, an "
@@ -182,6 +184,17 @@ def projection(phases: Phases, flops: float) -> list[str]:
         f"  {gpu}, it is as fast as {speedup:.0f} cores:",
         f"  {total * steps / DAY / speedup:.0f} GPU-days, if nothing waits for the emulator",
     ]
+
+
+def unroll_bytes(unroll: Unroll, num_envs: int, steps: int) -> float:
+    """The memory of an unroll of ``steps`` steps of ``num_envs`` environments, from that of a smaller one.
+
+    The network's memory is kept once in an unroll, inputs of all its steps and of one more.
+    """
+    measured_steps, measured_envs = unroll.reward.shape[:2]
+    memory = _nbytes(unroll.memory)
+    inputs = (_nbytes(unroll) - memory) * (steps + 1) / (measured_steps + 1)
+    return (memory + inputs) * num_envs / measured_envs
 
 
 def _nbytes(value: Any) -> int:

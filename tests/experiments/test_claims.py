@@ -3,7 +3,18 @@
 import pytest
 
 from tests.experiments.made_up import made_up
-from thinker.experiments.claims import Quantity, above, all_of, core_seconds, early, greater, similar, solved, times
+from thinker.experiments.claims import (
+    Quantity,
+    above,
+    all_of,
+    core_seconds,
+    early,
+    greater,
+    similar,
+    solved,
+    times,
+    where_present,
+)
 
 HIGH, LOW, NEAR_HIGH, WIDE = (0.9, 0.91, 0.92), (0.1, 0.12, 0.14), (0.89, 0.91, 0.92), (0.2, 0.9, 0.95)
 RESULTS = made_up({"high": HIGH, "low": LOW, "near": NEAR_HIGH, "wide": WIDE, "single": (0.5,)})
@@ -26,6 +37,9 @@ RESULTS = made_up({"high": HIGH, "low": LOW, "near": NEAR_HIGH, "wide": WIDE, "s
         (all_of(greater(solved("high"), solved("low")), similar(solved("high"), solved("near"))), "holds"),
         (all_of(greater(solved("high"), solved("low")), greater(solved("high"), solved("wide"))), "undecided"),
         (all_of(greater(solved("low"), solved("high")), greater(solved("high"), solved("wide"))), "does not hold"),
+        (all_of(greater(solved("high"), solved("low")), where_present("absent", above(solved("absent")))), "holds"),
+        (all_of(where_present("wide", greater(solved("high"), solved("wide")))), "undecided"),
+        (all_of(where_present("absent", above(solved("absent")))), "undecided"),
     ],
 )
 def test_a_verdict_follows_from_the_interval(judge, expected):

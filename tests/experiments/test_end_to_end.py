@@ -91,6 +91,18 @@ def test_the_list_shows_an_experiment_that_was_run_elsewhere(tmp_path, capsys, m
     assert "2 of 6 runs, 2026-01-01" in line_of(capsys.readouterr().out, "depth")
 
 
+def test_a_report_of_nothing_hides_no_earlier_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    results = dataclasses.replace(made_up({"l5": [0.5, 0.6]}), experiment="depth", missing=())
+    results.save(tmp_path / "depth.json")
+    root = tmp_path / "runs"
+    (root / "laptop" / "depth" / "logs").mkdir(parents=True)  # as if it was stopped at once
+    assert main(["reproduce", "depth", "--report", "--root", str(root), "--out", str(tmp_path)]) == 1
+    assert "no run of depth at laptop scale is finished yet" in capsys.readouterr().err
+    assert main(["reproduce", "--list", "--root", str(root), "--out", str(tmp_path)]) == 0
+    assert "yes, 2026-01-01, 2 seeds" in line_of(capsys.readouterr().out, "depth")
+
+
 def test_at_paper_scale_the_list_says_that_levels_are_missing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")

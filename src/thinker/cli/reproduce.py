@@ -32,7 +32,7 @@ class Reproduce(EngineOptions):
     reuse: bool = False
     """Take finished runs from the result file in --out if their settings are the same; train only the others."""
     scale: ScaleOption = "laptop"
-    """tiny: tests the code in minutes; laptop: shows the effect on two cores within an hour; paper: its settings."""
+    """tiny: tests the code in minutes; laptop: shows the effect on two cores in an hour or two; paper: its settings."""
     seeds: int | None = None
     """Seeds of every variant; default: 3, tiny 2, paper 5."""
     games: tuple[str, ...] = ()
@@ -97,7 +97,6 @@ class Reproduce(EngineOptions):
                 seeds = before.seeds if seeds is None else seeds
                 experiment = experiment if self.games else experiment.on(before.games or None)
             results = gather(experiment, self.scale, self.root, seeds, known)
-            results.save(folder / RESULT)
         else:
             if not path.exists():
                 raise UserError(
@@ -107,6 +106,8 @@ class Reproduce(EngineOptions):
             results = load_results(path)
         if not results.runs:
             raise UserError(f"no run of {experiment.name} at {self.scale} scale is finished yet")
+        if folder.exists():
+            results.save(folder / RESULT)
         print(f"wrote {write_report(experiment, results, self.out)}")
 
     def _result_file(self, experiment: Experiment) -> Path:

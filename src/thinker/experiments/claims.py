@@ -110,13 +110,18 @@ def times(first: Quantity, second: Quantity, low: float, high: float) -> Callabl
     return judge
 
 
-def all_of(*parts: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]:
-    """Every part holds."""
+def where_present(variant: str, judge: Callable[[Results], Verdict]) -> Callable[[Results], Verdict | None]:
+    """``judge``, or None at scales at which the experiment does not have the ``variant``; a part of `all_of`."""
+    return lambda results: judge(results) if variant in results.labels else None
+
+
+def all_of(*parts: Callable[[Results], Verdict | None]) -> Callable[[Results], Verdict]:
+    """Every part holds; parts that are None do not count."""
 
     def judge(results: Results) -> Verdict:
-        verdicts = [part(results) for part in parts]
+        verdicts = [verdict for part in parts if (verdict := part(results)) is not None]
         judgements = {verdict.judgement for verdict in verdicts}
-        worst: Judgement = "holds"
+        worst: Judgement = "holds" if verdicts else "undecided"
         for judgement in ("undecided", "does not hold"):
             worst = judgement if judgement in judgements else worst
         return Verdict(worst, "; ".join(dict.fromkeys(verdict.evidence for verdict in verdicts)))

@@ -11,6 +11,7 @@ from thinker.agents.settings import LearnerSettings
 from thinker.experiments.experiment import Scale, Variant, has_setting
 from thinker.experiments.measurements import Measurement, TestEpisodes
 from thinker.runs.presets import boxoban_paper, preset
+from thinker.world_model.trainer import TrainerSettings
 
 EPISODES: Mapping[Scale, int] = {"tiny": 12, "laptop": 500, "paper": 1000}
 """Test episodes for each number."""
@@ -43,6 +44,32 @@ TINY: Mapping[str, Any] = {
     "model.replay_capacity": 2_000,
 }
 """A few seconds on small boards."""
+
+PAPER_DRC: Mapping[str, Any] = {
+    "agent.objective": "v-trace",
+    "agent.unroll_stages": 20,
+    "agent.batch_size": 16,
+    "agent.epochs": 1,
+    "agent.trace_decay": 0.97,
+    "agent.normalise_advantages": False,
+    "agent.loss_reduction": "sum",
+    "agent.baseline_scale": 0.5,
+    "agent.real_entropy_cost": 1e-2,
+    "agent.real_logits_cost": 1e-3,
+    "agent.learning_rate": 4e-4,
+    "agent.adam_beta_2": 0.99,
+    "agent.adam_epsilon": 1e-4,
+    "agent.gradient_norm_clip": 160.0,
+}
+"""DRC's learner at paper scale, from its authors and from public reruns of it; their ResNet has the same."""
+PAPER_MUZERO: Mapping[str, Any] = {
+    "agent.simulations": 100,
+    "model.size": "paper",
+    "model.augmentation": "none",
+    "model.replay_capacity": 200_000,
+    "model.training": TrainerSettings(warm_up_transitions=200_000),
+}
+"""MuZero at paper scale: the network's size, the replay and the training of Thinker's model."""
 
 
 def variant(
