@@ -14,7 +14,7 @@ from thinker.experiments.measurements import TestEpisodes
 from thinker.experiments.results import Results
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-EPISODES: dict[Scale, int] = {"tiny": 6, "laptop": 100, "paper": 500}
+EPISODES: dict[Scale, int] = {"tiny": 6, "laptop": 50, "paper": 500}
 FRAMES: dict[Scale, int] = {"tiny": 480, "laptop": 75_000, "paper": 5_000_000}
 """MinAtar's authors train for as many as at paper scale."""
 THINKER, RAW = "thinker", "raw"
