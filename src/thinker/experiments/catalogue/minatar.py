@@ -15,7 +15,7 @@ from thinker.experiments.results import Results
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 EPISODES: dict[Scale, int] = {"tiny": 6, "laptop": 50, "paper": 500}
-FRAMES: dict[Scale, int] = {"tiny": 480, "laptop": 75_000, "paper": 5_000_000}
+FRAMES: dict[Scale, int] = {"tiny": 480, "laptop": 150_000, "paper": 5_000_000}
 """MinAtar's authors train for as many as at paper scale."""
 THINKER, RAW = "thinker", "raw"
 UNIT = "random play = 0, best run = 1"
@@ -24,7 +24,6 @@ UNIT = "random play = 0, best run = 1"
 def variants(scale: Scale) -> tuple[Variant, ...]:
     changes: dict[str, int | None] = {"real_steps": FRAMES[scale], "annealing_steps": None}
     if scale == "laptop":
-        changes["annealing_steps"] = 2 * FRAMES[scale]  # learning is still fast at the end
         changes["evaluation.episodes"] = 20  # of validation: settings are not chosen here
     agent, base, chance = (TestEpisodes(EPISODES[scale], who) for who in ("agent", "base-policy", "random-play"))
     chosen = ((THINKER, "Thinker", "minatar", (agent, base)), (RAW, "raw MDP", "minatar-raw", (agent, chance)))
