@@ -82,7 +82,7 @@ EXPERIMENT = Experiment(
     notes=(
         "The paper has no MinAtar: these are its claims about Atari, on games that two cores can learn. Presets "
         "`minatar` and `minatar-raw`, with sticky actions; Thinker's agent sees the tree and the real board. Laptop "
-        "scale: 75,000 frames for both methods, which take different times for them. Episodes of Freeway take 2,500 "
+        "scale: 150,000 frames for both methods, which take different times for them. Episodes of Freeway take 2,500 "
         "steps, more than each environment plays, so that none ends in training. Paper scale: 5,000,000 frames with "
         "the same settings."
     ),
