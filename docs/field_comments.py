@@ -13,7 +13,11 @@ class FieldComments(griffe.Extension):
 
     def on_class_members(self, *, node: ast.AST | griffe.ObjectNode, cls: griffe.Class, **_: Any) -> None:
         """Called for every class, when its members are known."""
-        found = {name: comment_of(one) for name, one in cls.members.items() if isinstance(one, griffe.Attribute)}
+        found = {
+            name: comment_of(one)
+            for name, one in cls.members.items()
+            if isinstance(one, griffe.Attribute) and not name.startswith("_")
+        }
         lines = [f"    {name}: {comment}" for name, comment in found.items() if comment]
         if lines and cls.docstring is not None:
             cls.docstring.value = "\n".join([cls.docstring.value, "", "Attributes:", *lines])

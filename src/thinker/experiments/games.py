@@ -24,7 +24,7 @@ Normalise = Callable[[Results, str, np.ndarray], np.ndarray]
 """Scores [N] of returns [N] on a game, which mean the same on every game; none if they cannot be computed."""
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
 _POINTS = 20  # of a curve over all games: the interval of each takes a while
-_PANEL = (3.1, 2.6)  # inches
+_PANEL = (3.1, 2.7)  # inches
 
 
 class Column(NamedTuple):
@@ -62,7 +62,7 @@ def game_claims(thinker: str, raw: str, normalise: Normalise) -> tuple[Claim, ..
 def draw_games(results: Results, figure: Figure, normalise: Normalise, by: Aggregate, unit: str) -> None:
     """A learning curve for each game, that of the normalised scores of all, and their aggregates after training."""
     panels = len(results.games) + 2
-    rows = math.ceil(panels / max(4, math.ceil(math.sqrt(panels))))
+    rows = math.ceil(panels / max(3, math.ceil(math.sqrt(panels))))
     columns = math.ceil(panels / rows)
     figure.set_size_inches(_PANEL[0] * columns, _PANEL[1] * rows + 0.4)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -176,7 +176,7 @@ def _row(name: str, cells: Sequence[str]) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "n.a."
-    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{round(value, 2) + 0.0:,.2f}" if abs(value) < 100 else f"{value:,.0f}"  # no -0.00
 
 
 def _spread(interval: Interval) -> str:
