@@ -1,6 +1,7 @@
 """Centring of pictures: the running mean, and who updates it."""
 
 import copy
+from collections.abc import Callable
 
 import gymnasium as gym
 import numpy as np
@@ -9,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thinker.agents import AgentNetwork, ATreeCNetwork, I2ANetwork, RawNetwork, ThinkerNetwork
 from thinker.agents.network import AgentInput
-from thinker.agents.raw import RawNetwork
 from thinker.interfaces import RealTransition
 from thinker.nn.centre import RunningCentre
 from thinker.nn.encoder import Architecture
@@ -137,9 +138,18 @@ def test_weights_without_a_centre_can_be_loaded() -> None:
     assert float(centre.mean.max()) < 0.01  # which changes slowly, as late in a run
 
 
-def test_the_agents_mean_changes_with_its_other_scales() -> None:
-    network = RawNetwork(PICTURES, 3)
-    centre = network.encoders["real_state"].encoder.centre
+AGENTS: dict[str, Callable[[], AgentNetwork]] = {
+    "raw": lambda: RawNetwork(PICTURES, 3),
+    "thinker": lambda: ThinkerNetwork({"real_state": PICTURES}, 3, None, reward_names=("real",)),
+    "atreec": lambda: ATreeCNetwork(PICTURES, 3, discount=0.9),
+    "i2a": lambda: I2ANetwork(PICTURES, 3, length=2, width=8),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_agents_mean_changes_with_its_other_scales(name: str) -> None:
+    network = AGENTS[name]()
+    (centre,) = centres(network)
     observation = torch.randint(0, 256, (2, 5, 4, 16, 16), dtype=torch.uint8)
     given_ = AgentInput(
         {"real_state": observation},
@@ -148,7 +158,8 @@ def test_the_agents_mean_changes_with_its_other_scales() -> None:
         torch.zeros(2, 5, 3, dtype=torch.int64),
         torch.zeros(2, 5, 1),
     )
-    network(given_, {})
+    if name != "i2a":  # which also needs rollouts
+        network(given_, network.initial_memory(5))
     assert int(centre.updates) == 0
     network.update_scales(given_)
     assert int(centre.updates) == 1

@@ -284,6 +284,30 @@ def test_squares_without_a_clear_tile_are_kept_as_such():
     assert len(store.frames) == 1
 
 
+def test_errors_of_pictures_are_relative_to_no_change_since_the_root_from_which_they_were_predicted():
+    shape = (1, 12, 12)
+    envs = SyncVectorEnv([lambda: Pictures(shape, length=12)] * 2)
+    env = ThinkerEnv(envs, FickleModel(envs), stage_length=8, max_depth=3, keep_states=True)  # predicts black pictures
+    recording = record(env, RandomPolicy(env, 0), episodes=1, seed=5)
+    truth, stages = Pictures(shape, length=12), recording.episodes[0].stages
+    real = [truth.reset(seed=5)[0].astype(float)]
+    real += [truth.step(stage.action)[0].astype(float) for stage in stages]
+    checked = [0, 0, 0, 0]
+    for t, stage in enumerate(stages):
+        node, tree = 0, stage.tree
+        for depth, action in enumerate([later.action for later in stages[t : t + 3]], start=1):
+            child = [n for n in range(1, len(tree)) if (tree.parent[n], tree.action[n]) == (node, action)]
+            if not child or not tree.fresh[child[0]]:
+                break
+            node, now = child[0], real[t + depth]
+            changed = np.square(real[t] - now).sum()  # 0 after action 0, by which the noise is the same
+            expected = np.square(now).sum() / max(changed, 25.5**2)
+            assert tree.error[node] == pytest.approx(expected, rel=1e-2)
+            checked[depth] += 1
+    assert checked[1] > 2
+    assert checked[2] > 0
+
+
 def test_the_error_of_a_picture_is_relative_to_that_of_no_change():
     """Most of a picture never changes, so that a mean over all pixels would call everything right."""
     store = FrameStore(gym.spaces.Box(0, 255, (4, 48, 48), np.uint8))
@@ -298,4 +322,7 @@ def test_the_error_of_a_picture_is_relative_to_that_of_no_change():
     assert store.error(before, real, before) == 1
     assert store.error(blank, real, before) == 1
     assert store.error(before, before, before) == 0
-    assert store.error(real, before, before) == 1  # something that did not happen
+    assert store.error(real, before, before) > 1  # something that did not happen
+    faint = before.copy()
+    faint[3, 10, 10] += 1
+    assert store.error(faint, before, before) < 0.01  # nothing that could be seen

@@ -33,6 +33,7 @@ _MOST_NUMBERS = 256  # of a vector
 _MOST_CHARACTERS = 2_200  # of a picture in the recording
 _TOLERANCE = 0.02  # mean error of a predicted vector, in units of the observations' range
 _PICTURE_TOLERANCE = 0.5  # error of a predicted picture; that of no change is 1
+_VISIBLE = 0.1  # difference of one pixel, in units of the range, that is taken for the change if there is less
 
 
 class FrameStore:
@@ -111,7 +112,8 @@ class FrameStore:
         if self.view.kind == "image":
             guess, truth, last = (self._newest(state).astype(np.float64) for state in (predicted, real, before))
             wrong, changed = np.square(guess - truth).sum(), np.square(last - truth).sum()
-            return float(wrong / changed) if changed else float(wrong > 0)
+            span = float(self._high.max() - self._low.min())
+            return float(wrong / max(changed, (_VISIBLE * span) ** 2))
         span = self._high - self._low
         difference = np.abs(predicted.astype(np.float64) - real.astype(np.float64))
         return float((difference / np.where(span > 0, span, 1.0)).mean())

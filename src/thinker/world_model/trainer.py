@@ -280,7 +280,6 @@ class ModelTrainer:
         moved = self._to_device(batch)
         if values_only:
             scales = {name: scales[name] for name in VALUE_POLICY_LOSSES}
-        network.update_centres(moved)
         output = model_losses(network.predict_values(moved) if values_only else network.predict(moved), moved, scales)
         losses = {name: float(loss.detach()) for name, loss in output.losses.items()}
         for name, loss in losses.items():
@@ -303,6 +302,7 @@ class ModelTrainer:
             metrics[f"gradient_norm/{group['name']}"] = norm
             metrics[f"learning_rate/{group['name']}"] = group["lr"]
         self._optimizer.step()
+        network.update_centres(moved)  # not before, so that nothing has changed if the batch is refused
         self.replay.update_priorities(batch.index, output.value_error)
         self.trained_transitions += settings.batch_size * settings.unroll_length
         metrics["replay/importance_exponent"] = importance_exponent
