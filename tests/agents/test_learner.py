@@ -4,11 +4,13 @@ import dataclasses
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.agents.support import CPU, as_if_learned
 from tests.fakes import NoiseEnvs, noise_env, raw_env
 from thinker.agents import ActorCriticLearner, NetworkActor, NotFiniteError, RawAgentSpec, ThinkerAgentSpec
-from thinker.agents.learner import _behaviour_log_prob, _log_prob
+from thinker.agents.learner import AdvantageScale, _behaviour_log_prob, _log_prob
 from thinker.augmented import collect
 from thinker.errors import UserError
 
@@ -250,8 +252,9 @@ def test_the_first_scale_is_that_of_the_first_trajectory(objective):
     setting = Setting(objective=objective)
     advantage = setting.learner._on_policy_returns(setting.unroll).advantage
     setting.learn()
-    expected = 1 / advantage.flatten(0, 1).square().mean(0).sqrt()
-    torch.testing.assert_close(setting.learner._advantage_scale.factor, expected)
+    real, planning = advantage.flatten(0, 1).square().mean(0).sqrt()
+    expected = torch.stack((real, max(planning, real / 3)))
+    torch.testing.assert_close(1 / setting.learner._advantage_scale.factor, expected)
 
 
 @pytest.mark.parametrize(("size", "weight"), [(100.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 0.3), (0.001, 0.003)])
@@ -264,10 +267,47 @@ def test_planning_advantages_are_enlarged_at_most_three_times_as_much_as_real_on
         for values in (unroll.reward, unroll.value, unroll.final_value):
             values[..., REAL_REWARD] = 0  # nothing real to gain or to lose
             values[..., PLANNING_REWARD] *= planning
-        setting.learner._advantage_scale.update(torch.tensor([[1.0, planning]]))
+        setting.learner._advantage_scale.follow(torch.tensor([[[1.0, planning]]]), torch.ones(1, 1, 2))
         gradients.append(policy_gradient(setting))
     torch.testing.assert_close(gradients[1], weight * gradients[0], rtol=1e-3, atol=1e-8)
     assert gradients[0].any()
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(*[st.floats(0.0, 1e4, width=32)] * 3), min_size=1, max_size=12),
+    st.sampled_from([("real", "planning"), ("real",)]),
+)
+def test_the_scale_of_advantages_against_a_slow_reference(trajectories, names):
+    """``trajectories``: the sizes of their real and planning advantages, and their largest real reward."""
+    scale, square, largest = AdvantageScale(names), [0.0, 0.0], 0.0
+    for number, (*sizes, reward) in enumerate(trajectories, start=1):
+        advantage = torch.tensor([[sizes[: len(names)], [-size for size in sizes[: len(names)]]]])
+        rewards = torch.zeros(2, 3, len(names))
+        rewards[1, 2, 0] = -reward
+        scale.follow(advantage, rewards)
+        weight = max(1 / number, 0.1)
+        square = [(1 - weight) * old + weight * new**2 for old, new in zip(square, sizes)]
+        largest = max(largest, reward)
+        real, planning = (one**0.5 if one > 0 else 1.0 for one in square)
+        real = max(real, 0.01 * largest if largest > 0 else 1.0)
+        expected = [real, max(planning, real / 3)][: len(names)]
+        assert (1 / scale.factor).tolist() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_without_rewards_the_noise_of_values_trains_neither_policy_nor_features(raw):
+    """Beside an agent that has seen one large reward before, whose noise counts even less."""
+    for first_reward, largest in ((0.0, 1.0), (1e4, 0.01)):
+        setting = Setting(raw=raw, stages=4, real_entropy_cost=0.0)
+        unroll = setting.unroll
+        unroll.reward.zero_()
+        setting.learner._advantage_scale.largest_reward.fill_(first_reward)
+        setting.learn()
+        advantage = setting.learner._on_policy_returns(unroll).advantage * setting.learner._advantage_scale.factor
+        noise = setting.learner._on_policy_returns(unroll).advantage.square().mean().sqrt()
+        assert advantage.square().mean().sqrt() <= 3 * largest * noise
+        assert (setting.network.heads.value_unit >= 1 / 3).all()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -7,6 +7,7 @@ advantages, `_losses` the losses of policies and values, and `_descend` takes th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +24,47 @@ REAL, PLANNING = "real", "planning"
 """The kinds of reward; a network's ``reward_names`` are the columns of rewards, values and advantages."""
 
 
-LARGEST_AMPLIFICATION = 3.0
-"""Normalisation enlarges planning advantages at most this many times as much as real ones."""
-
-
 class AdvantageScale(RunningScale):
-    """The running scale of the advantages, updated once for each trajectory: it must keep up with the policy."""
+    """The running scale of the advantages of each kind of reward, updated once for each trajectory.
 
-    SLOWEST = 0.1
+    Noise is not enlarged to the size of real advantages: normalised, it would train policies, values and all features
+    below them as much as rewards do. Where rewards are rare, few features would be left when the first one comes.
+
+    Args:
+        names: the kinds of reward.
+    """
+
+    SLOWEST = 0.1  # it must keep up with the policy
     LARGEST = 10.0
+    SMALLEST = 1e-8
+    NOISE = 0.01
+    """Real advantages are scaled as if their root mean square was at least this part of the largest real reward so far,
+    and not at all before the first reward."""
+    LARGEST_AMPLIFICATION = 3.0
+    """Planning advantages are enlarged at most this many times as much as real ones. Where the search hardly finds
+    anything better, planning rewards are mainly the noise of the model."""
+
+    largest_reward: Tensor
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(range(len(names)))
+        self.real = names.index(REAL)
+        self.register_buffer("largest_reward", torch.zeros(()))
+
+    @torch.no_grad()
+    def follow(self, advantage: Tensor, reward: Tensor) -> None:
+        """Update the scale with the advantages and rewards [T, B, R] of a trajectory."""
+        self.update(advantage.flatten(0, 1))
+        self.largest_reward.copy_(torch.maximum(self.largest_reward, reward[..., self.real].abs().amax()))
+        noise = torch.where(self.largest_reward > 0, self.NOISE * self.largest_reward, 1.0)
+        size = 1 / self.factor  # [R]
+        size[self.real] = torch.maximum(size[self.real], noise)
+        self.factor.copy_(1 / torch.maximum(size, size[self.real] / self.LARGEST_AMPLIFICATION))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # Runs of earlier versions can be evaluated.
+        state_dict.setdefault(prefix + "largest_reward", torch.zeros_like(self.largest_reward))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class NotFiniteError(UserError, FloatingPointError):
@@ -78,7 +111,7 @@ class ActorCriticLearner:
         self._optimiser = make_adam(
             network.parameters(), network.device, lr=settings.learning_rate, betas=betas, eps=settings.adam_epsilon
         )
-        self._advantage_scale = AdvantageScale(range(len(network.reward_names))).to(network.device)
+        self._advantage_scale = AdvantageScale(network.reward_names).to(network.device)
         self.loss_scales = {
             "policy": 1.0,
             **{f"value_{name}": settings.baseline_scale for name in network.reward_names},
@@ -100,7 +133,7 @@ class ActorCriticLearner:
         whole = trajectory.read()
         returns_of_all = self._on_policy_returns(whole)
         if settings.normalise_advantages:
-            self._advantage_scale.update(returns_of_all.advantage.flatten(0, 1))
+            self._advantage_scale.follow(returns_of_all.advantage, whole.reward)
             if torch.isfinite(self._advantage_scale.mean_square).all():  # otherwise `_descend` reports it
                 self.network.set_value_unit(1 / self._advantage_scale.factor)
         metrics = []
@@ -191,9 +224,9 @@ class ActorCriticLearner:
         # The scale c^p is applied to the advantage and not to the planning reward, so that neither the critic nor the
         # running scale has to track a reward that is annealed.
         advantages = self._advantage_scale(returns.advantage) if settings.normalise_advantages else returns.advantage
-        weights = self._reward_weights(progress)
+        scales = settings.reward_scales(progress)
         advantage = sum(
-            (weights[name] * advantages[..., column] for column, name in enumerate(self.network.reward_names)),
+            (scales[name] * advantages[..., column] for column, name in enumerate(self.network.reward_names)),
             start=torch.zeros_like(advantages[..., 0]),
         )
         if settings.objective == "ppo":
@@ -222,19 +255,6 @@ class ActorCriticLearner:
         for name, loss in self.network.auxiliary_losses(unroll, output).items():
             losses[name] = total(loss)
         return losses
-
-    def _reward_weights(self, progress: float) -> dict[str, float]:
-        """The weight of each kind of advantage: its scale, and less for planning advantages that are very small.
-
-        Normalised, all kinds are of the same size. Where the search hardly finds anything better, planning rewards are
-        mainly the noise of the model, and would count as much as the real ones.
-        """
-        weights = self.settings.reward_scales(progress)
-        if not self.settings.normalise_advantages or not {REAL, PLANNING} <= weights.keys():
-            return weights
-        factors = dict(zip(self.network.reward_names, self._advantage_scale.factor.tolist()))
-        weight = min(1.0, LARGEST_AMPLIFICATION * factors[REAL] / factors[PLANNING])
-        return {**weights, PLANNING: weight * weights[PLANNING]}
 
     @property
     def _total(self) -> Callable[[Tensor], Tensor]:

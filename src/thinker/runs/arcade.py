@@ -36,8 +36,10 @@ MINATAR_LEARNER: Mapping[str, Any] = {
     "batch_size": 16,
     "epochs": 3,
     "trace_decay": 0.95,
+    "adam_epsilon": 1e-4,
 }
-"""What the learners of both agents have in common on MinAtar."""
+"""What the learners of both agents have in common on MinAtar. Where rewards are rare, gradients are tiny at first: with
+a smaller epsilon, Adam would move the weights as far as by large ones, and the features would fade."""
 PICTURE_TRAINING = TrainerSettings(
     learning_rate=1e-3,
     batch_size=32,

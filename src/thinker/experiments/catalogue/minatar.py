@@ -15,7 +15,7 @@ from thinker.experiments.results import Results
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 EPISODES: dict[Scale, int] = {"tiny": 6, "laptop": 50, "paper": 500}
-FRAMES: dict[Scale, int] = {"tiny": 480, "laptop": 150_000, "paper": 5_000_000}
+FRAMES: dict[Scale, int] = {"tiny": 480, "laptop": 100_000, "paper": 5_000_000}
 """MinAtar's authors train for as many as at paper scale."""
 THINKER, RAW = "thinker", "raw"
 UNIT = "random play = 0, best run = 1"
@@ -82,7 +82,7 @@ EXPERIMENT = Experiment(
     notes=(
         "The paper has no MinAtar: these are its claims about Atari, on games that two cores can learn. Presets "
         "`minatar` and `minatar-raw`, with sticky actions; Thinker's agent sees the tree and the real board. Laptop "
-        "scale: 150,000 frames for both methods, which take different times for them. Episodes of Freeway take 2,500 "
+        "scale: 100,000 frames for both methods, which take different times for them. Episodes of Freeway take 2,500 "
         "steps, more than each environment plays, so that none ends in training. Paper scale: 5,000,000 frames with "
         "the same settings."
     ),
