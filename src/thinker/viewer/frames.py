@@ -112,8 +112,8 @@ class FrameStore:
         if self.view.kind == "image":
             guess, truth, last = (self._newest(state).astype(np.float64) for state in (predicted, real, before))
             wrong, changed = np.square(guess - truth).sum(), np.square(last - truth).sum()
-            span = float(self._high.max() - self._low.min())
-            return float(wrong / max(changed, (_VISIBLE * span) ** 2))
+            visible = _VISIBLE * float(self._high.max() - self._low.min())
+            return float(wrong / max(changed, visible**2))
         span = self._high - self._low
         difference = np.abs(predicted.astype(np.float64) - real.astype(np.float64))
         return float((difference / np.where(span > 0, span, 1.0)).mean())
