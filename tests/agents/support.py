@@ -22,7 +22,6 @@ def as_if_learned(network: AgentNetwork) -> AgentNetwork:
     """Policies that are far from uniform, inputs that are scaled, and values with a unit."""
     with torch.no_grad():
         network.heads.weight.normal_(generator=torch.Generator().manual_seed(1))
-        network.heads.bias.normal_(generator=torch.Generator().manual_seed(2))
     for module in network.modules():
         if isinstance(module, RunningScale):
             module.factor.fill_(0.7)

@@ -275,7 +275,7 @@ def test_planning_advantages_are_enlarged_at_most_three_times_as_much_as_real_on
 
 @settings(deadline=None, max_examples=50)
 @given(
-    st.lists(st.tuples(*[st.floats(0.0, 1e4, width=32)] * 3), min_size=1, max_size=12),
+    st.lists(st.tuples(*[st.just(0.0) | st.floats(1e-3, 1e4)] * 3), min_size=1, max_size=12),
     st.sampled_from([("real", "planning"), ("real",)]),
 )
 def test_the_scale_of_advantages_against_a_slow_reference(trajectories, names):
@@ -334,6 +334,8 @@ def test_learning_does_not_depend_on_the_scale_of_the_rewards(raw, objective):
 def test_a_new_unit_does_not_change_the_values():
     setting = Setting()
     as_if_learned(setting.network)
+    with torch.no_grad():
+        setting.network.heads.bias.normal_(generator=torch.Generator().manual_seed(2))
     given, memory = setting.unroll.given, setting.unroll.memory
     before, _ = setting.network(given, memory)
     for unit in ([0.01, 50.0], [3.0, 0.002]):
